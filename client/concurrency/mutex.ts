@@ -1,0 +1,131 @@
+// A fair mutex on etcd, after client/v3/concurrency/mutex.go: same keys, same transaction, so that
+// Go programs and `etcdctl lock` queue with it. What waits differently is in queue.ts.
+
+import type { ICompare } from 'etcd3';
+import { LockReleased, SessionExpired } from './errors.js';
+import { Place, placeKey } from './queue.js';
+import type { Session } from './session.js';
+import { Scope } from './timing.js';
+
+export interface LockOptions {
+  /** Ends the wait with the signal's reason. */
+  signal?: AbortSignal;
+  /** Milliseconds to wait at most, then `Timeout`. Default: no limit but the session's. */
+  timeout?: number;
+}
+
+/** A lock that one session at a time holds, first come, first served. */
+export class Mutex {
+  readonly #prefix: string;
+  #place: Place | undefined;
+  #token = 0n;
+
+  constructor(
+    /** The session whose end is the end of the lock. */
+    readonly session: Session,
+    /** The name of the lock; its keys are `<name>/<lease ID in hex>`. */
+    readonly name: string,
+  ) {
+    this.#prefix = `${name}/`;
+  }
+
+  /** The key of this session under the lock's name. */
+  get key(): string {
+    return placeKey(this.session, this.#prefix);
+  }
+
+  /**
+   * The fencing token: the create revision of the own key, 0n when not locked. It only grows from
+   * holder to holder, which lease IDs do not. Stays the same when the session locks again.
+   */
+  get token(): bigint {
+    return this.#token;
+  }
+
+  /**
+   * Waits for the lock. Locking again in the same session succeeds at once.
+   *
+   * @throws SessionExpired when the session ends first, Timeout, or the signal's reason. After any
+   *   of them nothing of ours is left in the queue, or it goes with the lease.
+   */
+  async lock(options: LockOptions = {}): Promise<void> {
+    await this.#acquire(true, options);
+  }
+
+  /**
+   * Takes the lock if nobody else has it.
+   *
+   * @throws Locked when another session has it; otherwise as `lock`
+   */
+  async tryLock(options: LockOptions = {}): Promise<void> {
+    await this.#acquire(false, options);
+  }
+
+  /**
+   * Releases the lock. Frees only what this object locked: a late or repeated call never touches a
+   * newer lock of the same session.
+   *
+   * @throws LockReleased when this object holds no lock; Timeout or the signal's reason when etcd
+   *   did not confirm in time (the release goes on in the background)
+   */
+  async unlock({ signal, timeout }: LockOptions = {}): Promise<void> {
+    if (!this.#place) throw new LockReleased();
+    const place = this.#place;
+    this.#place = undefined;
+    this.#token = 0n;
+    using scope = new Scope([signal], timeout);
+    await place.leave(this, scope.signal);
+  }
+
+  /**
+   * A comparison for a transaction that is to happen only while this lock is held, for
+   * `etcd.kv.txn({ compare: [mutex.isOwner()], … })`. Never true when not locked.
+   */
+  isOwner(): ICompare {
+    const revision = this.#place ? this.#token : -1n;
+    return {
+      key: Buffer.from(this.key),
+      target: 'Create',
+      result: 'Equal',
+      create_revision: String(revision),
+    };
+  }
+
+  /**
+   * Throws unless the lock is held as far as the clock can tell. Right only for the moment of the
+   * call: what must not happen twice needs the token checked at the resource.
+   *
+   * @throws LockReleased, SessionExpired
+   */
+  assertHeld(): void {
+    if (!this.#place) throw new LockReleased();
+    if (this.session.signal.aborted) throw this.session.signal.reason;
+    if (this.session.expired) throw new SessionExpired('expired');
+  }
+
+  async #acquire(wait: boolean, { signal, timeout }: LockOptions): Promise<void> {
+    using scope = new Scope([this.session.signal, signal], timeout);
+    const place = Place.of(this.session, this.#prefix);
+    this.#token = await place.take(this, '', wait, scope.signal);
+    this.#place = place;
+  }
+}
+
+/** A mutex with Go's two plain verbs, as `concurrency.NewLocker` makes it. */
+export class Locker {
+  readonly #mutex: Mutex;
+
+  constructor(session: Session, name: string) {
+    this.#mutex = new Mutex(session, name);
+  }
+
+  /** Waits for the lock, without a limit but the session's. Throws as {@link Mutex.lock}. */
+  lock(): Promise<void> {
+    return this.#mutex.lock();
+  }
+
+  /** Throws as {@link Mutex.unlock}. */
+  unlock(): Promise<void> {
+    return this.#mutex.unlock();
+  }
+}

@@ -1,0 +1,313 @@
+// The queue behind a lock: keys under one prefix, ordered by create revision, each bound to the
+// lease of its session. The oldest key holds. After waitDeletes in etcd's
+// client/v3/concurrency/key.go and tryAcquire in mutex.go. Different on purpose:
+// - a waiter watches the nearest earlier key and its own, and so learns at once when its own is gone;
+// - every delete names the create revision it means, so that a late one never hits a newer key;
+// - what cannot be cleaned up at once is cleaned up later, for as long as the session lives.
+
+import type { IResponseOp, ITxnRequest } from 'etcd3';
+import { EtcdLeaseInvalidError } from 'etcd3';
+import { Locked, SessionExpired } from './errors.js';
+import { type CallOptions, isTransient, rpc } from './rpc.js';
+import type { Session } from './session.js';
+import { delay, Scope, until, within } from './timing.js';
+import { Watches } from './watch.js';
+
+/**
+ * The one place a session has in the queue under a prefix. Several holders of the same session may
+ * share it: they get the same revision, and the last of them to leave frees it.
+ */
+export class Place {
+  static readonly #of = new WeakMap<Session, Map<string, Place>>();
+
+  /** `<prefix><lease ID in hex>`, as in Go. */
+  readonly key: string;
+  readonly #session: Session;
+  readonly #prefix: string;
+  /** Who has been granted the key of which revision. */
+  readonly #holders = new Map<object, bigint>();
+  /** Attempts under way or waiting for their turn; the last of them. */
+  #attempts = 0;
+  #tail: Promise<unknown> = Promise.resolve();
+  /** Requests to join that are on their way, also when nobody waits for them any more. */
+  readonly #joining = new Set<Promise<unknown>>();
+  /** How many of them ended without an answer: each may take effect at any later time. */
+  #unanswered = 0;
+  /** Deletions under way; the last of them. */
+  #deletions = 0;
+  #deleting: Promise<void> = Promise.resolve();
+  #sweeping: Sweep | undefined;
+
+  private constructor(session: Session, prefix: string) {
+    this.#session = session;
+    this.#prefix = prefix;
+    this.key = placeKey(session, prefix);
+  }
+
+  static of(session: Session, prefix: string): Place {
+    let places = Place.#of.get(session);
+    if (!places) {
+      places = new Map();
+      Place.#of.set(session, places);
+    }
+    let place = places.get(prefix);
+    if (!place) {
+      place = new Place(session, prefix);
+      places.set(prefix, place);
+    }
+    return place;
+  }
+
+  /**
+   * Joins the queue and, if `wait`, waits until no earlier key is left. Attempts of the same
+   * session go one after another.
+   *
+   * @returns the create revision of the own key, which now is the oldest
+   * @throws Locked when somebody else is first and `wait` is false; SessionExpired; the signal's
+   *   reason. After any of them the own key is gone, or goes as soon as etcd can be reached, or
+   *   with its lease.
+   */
+  async take(holder: object, value: string, wait: boolean, signal: AbortSignal): Promise<bigint> {
+    const before = this.#tail;
+    const attempt = until(signal, before).then(() => this.#take(value, wait, signal));
+    // Whoever comes next waits for those before too, should this attempt give up earlier.
+    this.#tail = Promise.allSettled([before, attempt]);
+    this.#attempts++;
+    try {
+      const revision = await attempt;
+      this.#holders.set(holder, revision);
+      return revision;
+    } finally {
+      this.#attempts--;
+      this.#settle();
+    }
+  }
+
+  /**
+   * Deletes the own key if it still is the one this holder was granted and nobody else holds it.
+   * Resolves when it is known to be gone, be it with its lease.
+   *
+   * @throws the signal's reason; the deletion goes on in the background
+   */
+  async leave(holder: object, signal: AbortSignal): Promise<void> {
+    const revision = this.#holders.get(holder);
+    this.#holders.delete(holder);
+    if (revision === undefined || this.#isHeld(revision)) return;
+    await until(signal, this.#delete(revision));
+  }
+
+  async #take(value: string, wait: boolean, signal: AbortSignal): Promise<bigint> {
+    let revision: bigint | undefined;
+    let joined = false;
+    try {
+      // A deletion under way must be answered first: it could hit the key that is found here.
+      this.#sweeping?.stop.abort();
+      await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
+      joined = true;
+      const { own, owner } = await this.#enter(value, signal);
+      revision = own.revision;
+      if (owner.revision !== own.revision) {
+        if (!wait) throw new Locked();
+        await this.#waitForTurn(own, owner, signal);
+      }
+      if (this.#session.expired) throw new SessionExpired('expired');
+      return revision;
+    } catch (error) {
+      const cleaned = joined ? this.#abandon(revision) : Promise.resolve();
+      // Most often this is done in no time. If etcd does not answer, the caller need not wait.
+      if (!this.#session.expired) await within(CLEAN_UP, undefined, cleaned);
+      throw error instanceof EtcdLeaseInvalidError
+        ? new SessionExpired('revoked', { cause: error })
+        : error;
+    }
+  }
+
+  /** One transaction: joins the queue unless already in it, and reads who is first. */
+  async #enter(value: string, signal: AbortSignal): Promise<{ own: Queued; owner: Queued }> {
+    const key = Buffer.from(this.key);
+    const oldest = { request_range: { ...this.#range(), sort_order: 'Ascend' as const } };
+    const put = { key, value: Buffer.from(value), lease: String(this.#session.leaseId) };
+    const request: ITxnRequest = {
+      compare: [{ key, target: 'Create', result: 'Equal', create_revision: '0' }],
+      success: [{ request_put: put }, oldest],
+      failure: [{ request_range: { key } }, oldest],
+    };
+    const join = (call: CallOptions) => this.#track(this.#session.etcd.kv.txn(request, call));
+    const answer = await rpc(join, { signal, attempt: this.#attempt });
+    const found = answer.succeeded ? undefined : firstKey(answer.responses[0]);
+    const own = { key: this.key, revision: found?.revision ?? BigInt(answer.header.revision) };
+    return { own, owner: firstKey(answer.responses[1]) ?? own };
+  }
+
+  #track<T>(joining: Promise<T>): Promise<T> {
+    const tracked = joining
+      .catch((error) => {
+        if (isTransient(error)) this.#unanswered++;
+        throw error;
+      })
+      .finally(() => this.#joining.delete(tracked));
+    this.#joining.add(tracked);
+    return tracked;
+  }
+
+  async #waitForTurn(own: Queued, owner: Queued, signal: AbortSignal): Promise<void> {
+    const watches = Watches.of(this.#session.etcd);
+    let ahead: Queued | undefined = owner;
+    while (ahead) {
+      using ownWatch = watches.add(own.key);
+      using aheadWatch = watches.add(ahead.key);
+      const confirmed = Promise.all([ownWatch.confirmed, aheadWatch.confirmed]);
+      await until(signal, confirmed);
+      let next = await this.#lookAhead(own, signal);
+      if (next?.revision === ahead.revision) {
+        // Once per TTL it looks without being told: its member may be cut off from the others.
+        const changed = Promise.race([ownWatch.changed, aheadWatch.changed]);
+        await within(this.#session.ttl * 1000, signal, changed);
+        next = await this.#lookAhead(own, signal);
+      }
+      ahead = next;
+    }
+  }
+
+  /**
+   * The nearest key before the own one, read in one transaction with the own key.
+   *
+   * @throws SessionExpired when the own key is gone
+   */
+  async #lookAhead(own: Queued, signal: AbortSignal): Promise<Queued | undefined> {
+    const earlier = {
+      sort_order: 'Descend' as const,
+      max_create_revision: String(own.revision - 1n),
+    };
+    const request: ITxnRequest = {
+      success: [
+        { request_range: { key: Buffer.from(own.key) } },
+        { request_range: { ...this.#range(), ...earlier } },
+      ],
+    };
+    const { responses } = await rpc((call) => this.#session.etcd.kv.txn(request, call), {
+      signal,
+      attempt: this.#attempt,
+    });
+    if (firstKey(responses[0])?.revision !== own.revision) throw new SessionExpired('revoked');
+    return firstKey(responses[1]);
+  }
+
+  /** All keys of the queue, one of them, chosen by create revision. */
+  #range() {
+    const key = Buffer.from(this.#prefix);
+    return { key, range_end: rangeEnd(key), sort_target: 'Create' as const, limit: 1 };
+  }
+
+  /** Leaves nothing of a failed attempt behind that another holder does not use. */
+  async #abandon(revision: bigint | undefined): Promise<void> {
+    const left = revision === undefined ? this.#holders.size === 0 : !this.#isHeld(revision);
+    if (left) await this.#delete(revision);
+  }
+
+  #isHeld(revision: bigint): boolean {
+    return [...this.#holders.values()].includes(revision);
+  }
+
+  /**
+   * Deletes the own key: the one of `revision`, or whichever is found. Resolves when that is
+   * answered, or when the session is over and the key goes with the lease.
+   */
+  #delete(revision: bigint | undefined): Promise<void> {
+    this.#deletions++;
+    const deleted = this.#deleting
+      .then(() => this.#deleteOnce(revision))
+      .then(() => {
+        this.#deletions--;
+        this.#settle();
+      });
+    this.#deleting = deleted;
+    return deleted;
+  }
+
+  async #deleteOnce(revision: bigint | undefined): Promise<void> {
+    const { etcd, signal, deadline } = this.#session;
+    const limits = {
+      ...(signal.aborted ? { timeout: deadline - performance.now() } : { signal }),
+      attempt: this.#attempt,
+    };
+    const key = Buffer.from(this.key);
+    try {
+      let found = revision;
+      if (found === undefined) {
+        // A look before the answer to a request to join could miss its key.
+        const answered = Promise.allSettled(this.#joining);
+        await (signal.aborted ? answered : until(signal, answered));
+        const answer = await rpc((call) => etcd.kv.range({ key }, call), limits);
+        found = firstKey({ response_range: answer })?.revision;
+      }
+      if (found === undefined) return;
+      const request: ITxnRequest = {
+        compare: [{ key, target: 'Create', result: 'Equal', create_revision: String(found) }],
+        success: [{ request_delete_range: { key } }],
+      };
+      await rpc((call) => etcd.kv.txn(request, call), limits);
+    } catch {
+      // The session is over, or etcd refuses: either way the key goes with the lease.
+    }
+  }
+
+  /** Called when something ended: if nothing else is going on, sees to what may be left behind. */
+  #settle(): void {
+    if (this.#attempts + this.#deletions + this.#holders.size > 0 || this.#sweeping) return;
+    if (this.#joining.size + this.#unanswered > 0 && !this.#session.signal.aborted) {
+      const stop = new AbortController();
+      this.#sweeping = { stop, done: this.#sweep(stop.signal) };
+    } else {
+      Place.#of.get(this.#session)?.delete(this.#prefix);
+    }
+  }
+
+  /** For as long as a request to join may still take effect, looks for its key and deletes it. */
+  async #sweep(stop: AbortSignal): Promise<void> {
+    using scope = new Scope([this.#session.signal, stop]);
+    while (this.#joining.size + this.#unanswered > 0 && !scope.signal.aborted) {
+      await this.#deleteOnce(undefined);
+      if (this.#unanswered > 0) await delay(this.#attempt, scope.signal).catch(() => {});
+    }
+    this.#sweeping = undefined;
+    this.#settle();
+  }
+
+  /** Milliseconds for a first attempt at a call. */
+  get #attempt(): number {
+    return (this.#session.ttl * 1000) / 3;
+  }
+}
+
+/** The key that a session has in the queue under `prefix`. */
+export function placeKey(session: Session, prefix: string): string {
+  return prefix + session.leaseId.toString(16);
+}
+
+/** A key in the queue and its place: the create revision. */
+interface Queued {
+  key: string;
+  revision: bigint;
+}
+
+interface Sweep {
+  stop: AbortController;
+  done: Promise<void>;
+}
+
+/** Milliseconds that a failed attempt waits for its own clean-up. */
+const CLEAN_UP = 900;
+
+function firstKey(answer: Pick<IResponseOp, 'response_range'> | undefined): Queued | undefined {
+  const kv = answer?.response_range.kvs[0];
+  return kv && { key: kv.key.toString(), revision: BigInt(kv.create_revision) };
+}
+
+/** The end of the range of all keys that start with `prefix`, as etcd counts. */
+function rangeEnd(prefix: Buffer): Buffer {
+  const end = Buffer.from(prefix);
+  // A prefix ends in "/", so there is always room for one more.
+  end.writeUInt8(end.readUInt8(end.length - 1) + 1, end.length - 1);
+  return end;
+}

@@ -1,0 +1,63 @@
+// One unary call to etcd that always ends. etcd3 sets no deadline and its own retries share the
+// caller's; here every attempt has a deadline of its own, so that a frozen member costs one attempt
+// and the next one goes elsewhere.
+
+import { isRecoverableError } from 'etcd3';
+import { Unreachable } from './errors.js';
+import { delay, OVER, within } from './timing.js';
+
+export interface Limits {
+  /** Ends the call with the signal's reason. What was sent may still take effect. */
+  signal?: AbortSignal | undefined;
+  /** Milliseconds for all attempts together, then `Unreachable`. Default: no limit. */
+  timeout?: number | undefined;
+  /** Milliseconds for the first attempt; doubled after each that got no answer. Default 1000. */
+  attempt?: number | undefined;
+}
+
+/** gRPC call options: `deadline` is wall-clock milliseconds, used up at once by the client. */
+export interface CallOptions {
+  deadline: number;
+}
+
+/**
+ * Calls until there is an answer, or an error that trying again cannot mend (it is thrown as
+ * etcd3 gives it). `call` must be safe to repeat: an attempt without an answer may have taken
+ * effect, or may still.
+ */
+export async function rpc<T>(
+  call: (options: CallOptions) => Promise<T>,
+  { signal, timeout = Number.POSITIVE_INFINITY, attempt = 1000 }: Limits = {},
+): Promise<T> {
+  const end = performance.now() + timeout;
+  let patience = attempt;
+  let last: unknown;
+  for (let failures = 0; ; failures++) {
+    const ms = Math.min(patience, end - performance.now());
+    if (ms <= 0) break;
+    try {
+      const answer = await within(ms, signal, call({ deadline: Date.now() + ms }));
+      if (answer !== OVER) return answer;
+      last ??= new Error(`no answer within ${Math.round(ms)} ms`);
+      patience = Math.min(patience * 2, LONGEST_ATTEMPT);
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (!isTransient(error)) throw error;
+      last = error;
+    }
+    const pause = Math.min(FIRST_PAUSE * 2 ** failures, LONGEST_PAUSE);
+    if (performance.now() + pause >= end) break;
+    await delay(pause, signal);
+  }
+  const why = last instanceof Error ? last.message : 'no time left';
+  throw new Unreachable(`etcd did not answer within ${timeout} ms: ${why}`, { cause: last });
+}
+
+/** Whether another attempt, perhaps at another member, may succeed. */
+export function isTransient(error: unknown): boolean {
+  return error instanceof Error && (isRecoverableError(error) || 'isBrokenCircuitError' in error);
+}
+
+const LONGEST_ATTEMPT = 5000;
+const FIRST_PAUSE = 10;
+const LONGEST_PAUSE = 320;

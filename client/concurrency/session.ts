@@ -1,0 +1,230 @@
+// A session: a lease kept alive for as long as its owner runs, after etcd's
+// client/v3/concurrency/session.go. Different on purpose: the deadline is counted from the moment a
+// renewal was sent and by the TTL that the server granted, on the monotonic clock, so that a process
+// that was paused, blocked or cut off finds out before anybody else can hold its locks.
+//
+// It still is advice: between looking at `expired` and using the result the process may be paused
+// again. Only a check of the token at the resource protects (see the README).
+
+import { type Etcd3, EtcdLeaseInvalidError } from 'etcd3';
+import { type SessionEnd, SessionExpired } from './errors.js';
+import { type CallOptions, rpc } from './rpc.js';
+import { delay, OVER, Scope, within } from './timing.js';
+
+export interface SessionOptions {
+  /**
+   * Seconds to ask for, a whole number. Default 60, also when <= 0. etcd grants at least one and a
+   * half election timeouts: with its default settings asking for 1 grants 2.
+   */
+  ttl?: number;
+  /** An existing lease to adopt instead of asking for a new one. Default: none. */
+  leaseId?: bigint;
+  /** Milliseconds until the lease must be granted. Default 5000. */
+  timeout?: number;
+  /** Ends the creation, not the session, with the signal's reason. */
+  signal?: AbortSignal;
+}
+
+/** A lease, kept alive at a third of its granted TTL until it is closed, orphaned or lost. */
+export class Session implements AsyncDisposable {
+  readonly #ended = new AbortController();
+  readonly #keepAlive: Promise<void>;
+  #ttl: number;
+  #deadline: number;
+
+  private constructor(
+    /** The client this session talks through. Stays the caller's to close. */
+    readonly etcd: Etcd3,
+    first: Renewal,
+  ) {
+    this.leaseId = first.leaseId;
+    this.#ttl = first.ttl;
+    this.#deadline = first.deadline;
+    this.#keepAlive = Promise.all([this.#renew(first.sent), this.#watchDeadline()]).then(() => {});
+  }
+
+  /**
+   * Grants (or adopts) a lease and keeps it alive.
+   *
+   * @throws RangeError for a TTL that is no whole number
+   * @throws Unreachable when etcd does not answer within `timeout`
+   * @throws SessionExpired when the lease to adopt does not exist
+   */
+  static async create(etcd: Etcd3, options: SessionOptions = {}): Promise<Session> {
+    const { leaseId, timeout = 5000, signal } = options;
+    const ttl = checkTtl(options.ttl);
+    // Nothing starts inside the call: an answer that comes after it was given up starts no session.
+    const first = await rpc(
+      (call) =>
+        leaseId ? renew(etcd, leaseId, call.deadline - Date.now(), signal) : grant(etcd, ttl, call),
+      { timeout, signal },
+    );
+    if (first.ttl <= 0) throw new SessionExpired('revoked');
+    return new Session(etcd, first);
+  }
+
+  /** The ID of the lease: an int64, positive when etcd chose it. */
+  readonly leaseId: bigint;
+
+  /** Seconds, as the server granted them last. */
+  get ttl(): number {
+    return this.#ttl;
+  }
+
+  /**
+   * When the lease may be gone, in milliseconds of `performance.now()`: the time the last confirmed
+   * renewal was sent plus the TTL it granted.
+   */
+  get deadline(): number {
+    return this.#deadline;
+  }
+
+  /**
+   * Whether the lease is lost, or may be by the clock. Compares with the clock when it is read, and
+   * so tells the truth in code that has just been paused, before any timer or event has run.
+   */
+  get expired(): boolean {
+    return this.#ended.signal.aborted || performance.now() >= this.#deadline;
+  }
+
+  /**
+   * Aborts once, with a {@link SessionExpired} that says why, at the latest at the deadline.
+   * It may come late, as any event may: only the check at the resource protects.
+   */
+  get signal(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  /** Stops the renewals and leaves the lease to run out, or to somebody else to renew. */
+  async orphan(): Promise<void> {
+    this.#end('orphaned');
+    await this.#keepAlive;
+  }
+
+  /**
+   * Ends the session and revokes its lease, so that its locks are free at once. Takes no longer
+   * than the deadline: by then the lease has run out anyway. Fine to call again, and after a loss.
+   *
+   * @throws what etcd answers to the revocation, unless the lease is gone already
+   */
+  async close(): Promise<void> {
+    this.#end('closed');
+    await this.#keepAlive;
+    const left = this.#deadline - performance.now();
+    if (left <= 0) return;
+    using limit = new Scope([], left);
+    try {
+      await rpc((call) => this.etcd.leaseClient.leaseRevoke({ ID: String(this.leaseId) }, call), {
+        signal: limit.signal,
+        attempt: this.#attempt,
+      });
+    } catch (error) {
+      if (!(error instanceof EtcdLeaseInvalidError) && error !== limit.signal.reason) throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** Milliseconds between two renewals, and for one attempt at a call: a third of the TTL. */
+  get #attempt(): number {
+    return (this.#ttl * 1000) / 3;
+  }
+
+  #end(reason: SessionEnd): void {
+    if (!this.#ended.signal.aborted) this.#ended.abort(new SessionExpired(reason));
+  }
+
+  async #renew(sent: number): Promise<void> {
+    const { signal } = this.#ended;
+    let next = sent + this.#attempt;
+    while (!signal.aborted) {
+      await delay(next - performance.now(), signal).catch(() => {});
+      if (signal.aborted) return;
+      const start = performance.now();
+      try {
+        const answer = await renew(this.etcd, this.leaseId, this.#attempt, signal);
+        // A confirmation that comes after the deadline comes too late: the loss may have been seen.
+        if (this.expired) return this.#end('expired');
+        if (answer.ttl <= 0) return this.#end('revoked');
+        this.#ttl = answer.ttl;
+        this.#deadline = Math.max(this.#deadline, answer.deadline);
+        next = answer.sent + this.#attempt;
+      } catch {
+        // Whatever it was, the deadline stands, and there may be time for another attempt.
+        next = start + Math.min(this.#attempt, RETRY);
+      }
+    }
+  }
+
+  async #watchDeadline(): Promise<void> {
+    const { signal } = this.#ended;
+    while (!this.expired) {
+      await delay(this.#deadline - performance.now(), signal).catch(() => {});
+    }
+    this.#end('expired');
+  }
+}
+
+/** Milliseconds from a failed renewal to the next attempt. */
+const RETRY = 100;
+
+/** What an answer of etcd proves: the lease lives until `deadline`, unless it is revoked. */
+interface Renewal {
+  leaseId: bigint;
+  /** When the request was sent, `performance.now()`. */
+  sent: number;
+  /** Seconds; 0 when the lease does not exist. */
+  ttl: number;
+  deadline: number;
+}
+
+function renewal(leaseId: bigint, sent: number, ttl: string): Renewal {
+  return { leaseId, sent, ttl: Number(ttl), deadline: sent + Number(ttl) * 1000 };
+}
+
+async function grant(etcd: Etcd3, ttl: number, call: CallOptions): Promise<Renewal> {
+  const sent = performance.now();
+  const granted = await etcd.leaseClient.leaseGrant({ TTL: ttl }, call);
+  return renewal(BigInt(granted.ID), sent, granted.TTL);
+}
+
+/**
+ * Renews a lease once, on a stream of its own: a frozen member then costs this attempt only, and
+ * no answer can be taken for another's. Rejects when there is no answer within `ms`.
+ */
+async function renew(
+  etcd: Etcd3,
+  leaseId: bigint,
+  ms: number,
+  signal: AbortSignal | undefined,
+): Promise<Renewal> {
+  const stream = await etcd.leaseClient.leaseKeepAlive({ deadline: Date.now() + ms });
+  try {
+    const sent = performance.now();
+    const answer = new Promise<string>((resolve, reject) => {
+      stream.on('data', ({ TTL }) => resolve(TTL));
+      stream.on('error', reject);
+      stream.on('end', () => reject(new Error('the keep-alive stream ended without an answer')));
+      stream.write({ ID: String(leaseId) });
+    });
+    const ttl = await within(ms, signal, answer);
+    if (ttl === OVER) throw new Error(`no answer to a keep-alive within ${Math.round(ms)} ms`);
+    return renewal(leaseId, sent, ttl);
+  } finally {
+    // In this order, or etcd3 takes the cancellation for a fault of the member.
+    stream.end();
+    stream.cancel();
+  }
+}
+
+function checkTtl(ttl = DEFAULT_TTL): number {
+  if (!Number.isSafeInteger(ttl)) {
+    throw new RangeError(`expected ttl to be a whole number of seconds, got ${String(ttl)}`);
+  }
+  return ttl > 0 ? ttl : DEFAULT_TTL;
+}
+
+/** Seconds, Go's defaultSessionTTL. */
+const DEFAULT_TTL = 60;

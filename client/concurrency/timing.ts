@@ -1,0 +1,85 @@
+// Waiting that always ends: delays, limits and signals that leave no timer and no listener behind.
+// All times are milliseconds on the monotonic clock (`performance.now()`), never the wall clock.
+
+import { Timeout } from './errors.js';
+
+/** setTimeout fires at once beyond this, so longer waits are taken in steps. */
+const LONGEST_TIMER = 2 ** 31 - 1;
+
+/** Resolves after `ms`; rejects with the signal's reason when that comes first. */
+export async function delay(ms: number, signal?: AbortSignal): Promise<void> {
+  const end = performance.now() + ms;
+  for (let left = ms; left > 0; left = end - performance.now()) {
+    await within(Math.min(left, LONGEST_TIMER), signal, NEVER);
+  }
+  signal?.throwIfAborted();
+}
+
+/** What `within` resolves with when the time is over first. */
+export const OVER = Symbol('over');
+
+/**
+ * Waits for `promise`, but no longer than `ms` (then resolves with `OVER`) and only until `signal`
+ * aborts (then rejects with its reason). The promise itself goes on; if it rejects later, nobody
+ * is bothered.
+ */
+export async function within<T>(
+  ms: number,
+  signal: AbortSignal | undefined,
+  promise: Promise<T>,
+): Promise<T | typeof OVER> {
+  signal?.throwIfAborted();
+  promise.catch(() => {});
+  let timer: NodeJS.Timeout | undefined;
+  let aborted: (() => void) | undefined;
+  try {
+    return await new Promise<T | typeof OVER>((resolve, reject) => {
+      promise.then(resolve, reject);
+      if (ms <= LONGEST_TIMER) timer = setTimeout(resolve, Math.max(ms, 0), OVER);
+      aborted = () => reject(signal?.reason);
+      signal?.addEventListener('abort', aborted);
+    });
+  } finally {
+    clearTimeout(timer);
+    if (aborted) signal?.removeEventListener('abort', aborted);
+  }
+}
+
+/** Waits for `promise` until `signal` aborts, then rejects with its reason. */
+export async function until<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
+  return (await within(Number.POSITIVE_INFINITY, signal, promise)) as T;
+}
+
+/**
+ * One signal out of several and a time limit. `AbortSignal.any` would do, but keeps its listeners
+ * on a long-lived source until the result is collected; this one takes them off when disposed.
+ */
+export class Scope implements Disposable {
+  readonly #controller = new AbortController();
+  readonly #undo: (() => void)[] = [];
+
+  /** `timeout`: milliseconds; aborts with `Timeout`. */
+  constructor(signals: (AbortSignal | undefined)[], timeout?: number) {
+    for (const source of signals) {
+      if (!source) continue;
+      const abort = () => this.#controller.abort(source.reason);
+      if (source.aborted) abort();
+      source.addEventListener('abort', abort);
+      this.#undo.push(() => source.removeEventListener('abort', abort));
+    }
+    if (timeout !== undefined && timeout <= LONGEST_TIMER) {
+      const timer = setTimeout(() => this.#controller.abort(new Timeout(timeout)), timeout);
+      this.#undo.push(() => clearTimeout(timer));
+    }
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  [Symbol.dispose](): void {
+    for (const undo of this.#undo.splice(0)) undo();
+  }
+}
+
+const NEVER = new Promise<never>(() => {});

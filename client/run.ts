@@ -1,0 +1,141 @@
+// The flow of `client <1|2>`, ported from etcd's contrib/lock/client/client.go, texts to the letter.
+// Different on purpose: it releases the lock and revokes the lease on every way out that it
+// controls, where upstream leaves both to expire after a fatal error.
+
+import type { Etcd3 } from 'etcd3';
+import { hex } from '../storage/protocol.js';
+import { connect, Mutex, Session } from './concurrency/index.js';
+import { Refused, write } from './storage-client.js';
+
+/** 1 stops before the write and waits for a key; 2 goes straight on. */
+export type Mode = 1 | 2;
+
+export interface Options {
+  endpoints: readonly string[];
+  /** Where storage listens, `http://host:port`. */
+  storage: string;
+  /** Seconds. */
+  ttl: number;
+  /** Name of the lock. */
+  lock: string;
+  /** Key of the record to write. */
+  record: string;
+}
+
+/** What the flow needs of the process it runs in. */
+export interface Surroundings {
+  log(line: string): void;
+  keyPress(signal: AbortSignal): Promise<void>;
+  /** Aborted when the process is told to end. */
+  signal: AbortSignal;
+}
+
+/**
+ * Runs the client to its end.
+ *
+ * @returns whether it went as the demonstration expects; everything that did not has been logged
+ * @throws the signal's reason when told to end; the lock has been released by then
+ */
+export async function run(mode: Mode, options: Options, around: Surroundings): Promise<boolean> {
+  const { log, signal } = around;
+  try {
+    log(`client ${mode} starts`);
+    const etcd = await reach(options.endpoints, signal);
+    try {
+      await holdSession(etcd, mode, options, around);
+    } finally {
+      etcd.close();
+    }
+    return true;
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!(error instanceof Fatal)) throw error;
+    log(error.message);
+    return false;
+  }
+}
+
+async function reach(endpoints: readonly string[], signal: AbortSignal): Promise<Etcd3> {
+  try {
+    return await connect({ endpoints, signal });
+  } catch (error) {
+    const what =
+      error instanceof RangeError ? 'failed to create an etcd client' : 'failed to reach etcd';
+    throw new Fatal(what, error);
+  }
+}
+
+async function holdSession(
+  etcd: Etcd3,
+  mode: Mode,
+  options: Options,
+  around: Surroundings,
+): Promise<void> {
+  const { log, signal } = around;
+  const session = await fatal(
+    'failed to create a session',
+    Session.create(etcd, { ttl: options.ttl, signal }),
+  );
+  try {
+    log('created etcd client and session');
+    const mutex = new Mutex(session, options.lock);
+    await fatal('failed to acquire lock', mutex.lock({ signal }));
+    try {
+      await writeWithLock(session.leaseId, mode, options, around);
+    } finally {
+      await leave(mutex.unlock());
+    }
+  } finally {
+    await leave(session.close());
+  }
+}
+
+async function writeWithLock(
+  version: bigint,
+  mode: Mode,
+  options: Options,
+  { log, keyPress, signal }: Surroundings,
+): Promise<void> {
+  log(`acquired lock, version: ${hex(version)}`);
+  if (mode === 1) {
+    log(
+      `please manually revoke the lease using 'etcdctl lease revoke ${hex(version)}' or wait for it to expire, then start executing client 2 and hit any key...`,
+    );
+    await keyPress(signal);
+    log('resuming client 1');
+  } else {
+    log('this is client 2, continuing');
+  }
+  try {
+    const value = `value from client ${mode}`;
+    await write(options.storage, { key: options.record, value, version }, signal);
+    log(`successfully write a key to storage using lease ${hex(version)}`);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw new Fatal(undefined, error);
+    if (mode !== 1) throw new Fatal('unexpected fail to write to storage', error);
+    log(`expected fail to write to storage with old lease version: ${error.message}`);
+  }
+}
+
+/** What upstream ends the program for: the line it logs then. */
+class Fatal extends Error {
+  override readonly name = 'Fatal';
+  readonly code = 'FATAL';
+  constructor(what: string | undefined, cause: unknown) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    super(what ? `${what}: ${why}` : why, { cause });
+  }
+}
+
+async function fatal<T>(what: string, step: Promise<T>): Promise<T> {
+  try {
+    return await step;
+  } catch (error) {
+    throw new Fatal(what, error);
+  }
+}
+
+/** Whatever keeps us from releasing: the lease runs out by itself, as with upstream. */
+async function leave(step: Promise<void>): Promise<void> {
+  await step.catch(() => {});
+}
