@@ -3,14 +3,24 @@
 // etcd3's own settings keep a host out for five seconds after three failures, even the only host;
 // here a member that failed is left out for a second, and only while another one is left to ask.
 
-import { circuitBreaker, handleWhen, type IBreaker, noop } from 'cockatiel';
-import { Etcd3, isRecoverableError } from 'etcd3';
+import { readFile } from 'node:fs/promises';
+import { rootCertificates } from 'node:tls';
+import { circuitBreaker, handleWhen, type IBreaker, retry } from 'cockatiel';
+import { Etcd3, type IOptions, isRecoverableError } from 'etcd3';
 import { Unreachable } from './errors.js';
-import { rpc } from './rpc.js';
+import { neverSent, rpc } from './rpc.js';
 
 export interface ConnectOptions {
   /** URLs of the members, `http://host:port`; the scheme may be left out. Default: {@link ENDPOINTS}. */
   endpoints?: readonly string[];
+  /** File with the certificates to trust, PEM. Default: those that Node trusts. */
+  cacert?: string;
+  /** File with the client's certificate chain, PEM. Goes with `key`. Default: none. */
+  cert?: string;
+  /** File with the client's private key, PEM. Goes with `cert`. Default: none. */
+  key?: string;
+  /** `name:password`, when etcd's authentication is on. Default: none. */
+  user?: string;
   /** Milliseconds until some member must have answered. Default 5000, as in contrib/lock. */
   timeout?: number;
   /** Ends the attempt with the signal's reason. */
@@ -27,28 +37,32 @@ export const ENDPOINTS: readonly string[] = [
 /**
  * Connects and asks a member for the member list.
  *
- * @returns a client that the caller closes with `close()`
- * @throws RangeError for an endpoint that cannot be one; {@link Unreachable} when no member
- *   answers in time
+ * @returns a client that the caller closes with `close()`. Its calls have a deadline of 5 s unless
+ *   they are given another; a call that found no connection is made at the other members too.
+ * @throws RangeError for options that cannot go together or endpoints that cannot be; the error of
+ *   a file that cannot be read; PermissionDenied; Unreachable when no member answers in time
  */
-export async function connect({
-  endpoints = ENDPOINTS,
-  timeout = 5000,
-  signal,
-}: ConnectOptions = {}): Promise<Etcd3> {
-  const hosts = endpoints.map(checkEndpoint);
+export async function connect(options: ConnectOptions = {}): Promise<Etcd3> {
+  const { endpoints = ENDPOINTS, timeout = 5000, signal } = options;
+  const hosts = checkEndpoints(endpoints);
   const etcd = new Etcd3({
     hosts,
+    ...(await credentials(options, hosts)),
+    ...authentication(options),
+    defaultCallOptions: ({ isStream }) => (isStream ? {} : bounded()),
     grpcOptions: {
       // A connection that swallows everything is only left behind with a pool that is our own.
       'grpc.use_local_subchannel_pool': 1,
       // As in Go, a proxy for the web is none for etcd on this machine.
       'grpc.enable_http_proxy': 0,
     },
-    faultHandling: { global: noop, host: leaveOutFailed(hosts) },
+    faultHandling: {
+      global: retry(handleWhen(neverSent), { maxAttempts: hosts.length }),
+      host: leaveOutFailed(hosts),
+    },
   });
   try {
-    await rpc((options) => etcd.cluster.memberList({}, options), { timeout, signal });
+    await rpc((call) => etcd.cluster.memberList({}, call), { timeout, signal });
     return etcd;
   } catch (error) {
     etcd.close();
@@ -59,6 +73,51 @@ export async function connect({
       { cause: error.cause },
     );
   }
+}
+
+/** Milliseconds for a call that sets no deadline of its own. */
+const CALL_LIMIT = 5000;
+
+function bounded() {
+  return { deadline: Date.now() + CALL_LIMIT };
+}
+
+async function credentials(
+  { cacert, cert, key }: ConnectOptions,
+  hosts: readonly string[],
+): Promise<Pick<IOptions, 'credentials'>> {
+  if ((cert === undefined) !== (key === undefined)) {
+    throw new RangeError(`expected cert and key together, got only ${cert ? 'cert' : 'key'}`);
+  }
+  if (cacert === undefined && cert === undefined) return {};
+  const plain = hosts.find((host) => !host.startsWith('https:'));
+  if (plain) throw new RangeError(`expected https endpoints with certificates, got ${plain}`);
+  return {
+    credentials: {
+      rootCertificate: cacert ? await readFile(cacert) : Buffer.from(rootCertificates.join('\n')),
+      ...(cert && key && { certChain: await readFile(cert), privateKey: await readFile(key) }),
+    },
+  };
+}
+
+function authentication({ user }: ConnectOptions): Pick<IOptions, 'auth'> {
+  if (user === undefined) return {};
+  const colon = user.indexOf(':');
+  if (colon < 1) throw new RangeError('expected user to be name:password');
+  const [username, password] = [user.slice(0, colon), user.slice(colon + 1)];
+  return { auth: { username, password, callOptions: bounded } };
+}
+
+function checkEndpoints(endpoints: readonly string[]): string[] {
+  const hosts = endpoints.map(checkEndpoint);
+  const secure = hosts.filter((host) => host.startsWith('https:')).length;
+  if (hosts.length === 0) throw new RangeError('expected at least one endpoint, got none');
+  if (secure !== 0 && secure !== hosts.length) {
+    throw new RangeError(
+      `expected all endpoints to be http or all https, got ${endpoints.join(', ')}`,
+    );
+  }
+  return hosts;
 }
 
 function checkEndpoint(endpoint: string): string {

@@ -8,7 +8,7 @@
 import type { IResponseOp, ITxnRequest } from 'etcd3';
 import { EtcdLeaseInvalidError } from 'etcd3';
 import { Locked, SessionExpired } from './errors.js';
-import { type CallOptions, isTransient, rpc } from './rpc.js';
+import { type CallOptions, isTransient, neverSent, rpc } from './rpc.js';
 import type { Session } from './session.js';
 import { delay, Scope, until, within } from './timing.js';
 import { Watches } from './watch.js';
@@ -142,7 +142,7 @@ export class Place {
   #track<T>(joining: Promise<T>): Promise<T> {
     const tracked = joining
       .catch((error) => {
-        if (isTransient(error)) this.#unanswered++;
+        if (isTransient(error) && !neverSent(error)) this.#unanswered++;
         throw error;
       })
       .finally(() => this.#joining.delete(tracked));

@@ -2,8 +2,13 @@
 // caller's; here every attempt has a deadline of its own, so that a frozen member costs one attempt
 // and the next one goes elsewhere.
 
-import { isRecoverableError } from 'etcd3';
-import { Unreachable } from './errors.js';
+import {
+  EtcdAuthenticationFailedError,
+  EtcdPermissionDeniedError,
+  GRPCUnavailableError,
+  isRecoverableError,
+} from 'etcd3';
+import { PermissionDenied, Unreachable } from './errors.js';
 import { delay, OVER, within } from './timing.js';
 
 export interface Limits {
@@ -21,9 +26,11 @@ export interface CallOptions {
 }
 
 /**
- * Calls until there is an answer, or an error that trying again cannot mend (it is thrown as
- * etcd3 gives it). `call` must be safe to repeat: an attempt without an answer may have taken
- * effect, or may still.
+ * Calls until there is an answer or an error that trying again cannot mend. `call` must be safe to
+ * repeat: an attempt without an answer may have taken effect, or may still.
+ *
+ * @throws the signal's reason; Unreachable when the time is over; PermissionDenied; any other
+ *   error as etcd3 gives it
  */
 export async function rpc<T>(
   call: (options: CallOptions) => Promise<T>,
@@ -42,7 +49,7 @@ export async function rpc<T>(
       patience = Math.min(patience * 2, LONGEST_ATTEMPT);
     } catch (error) {
       signal?.throwIfAborted();
-      if (!isTransient(error)) throw error;
+      if (!isTransient(error)) throw isDenial(error) ? denied(error) : error;
       last = error;
     }
     const pause = Math.min(FIRST_PAUSE * 2 ** failures, LONGEST_PAUSE);
@@ -56,6 +63,25 @@ export async function rpc<T>(
 /** Whether another attempt, perhaps at another member, may succeed. */
 export function isTransient(error: unknown): boolean {
   return error instanceof Error && (isRecoverableError(error) || 'isBrokenCircuitError' in error);
+}
+
+/** Whether the request certainly never left: no connection was there to send it on. */
+export function neverSent(error: unknown): boolean {
+  return error instanceof GRPCUnavailableError && /No connection established/.test(error.message);
+}
+
+function isDenial(error: unknown): error is Error {
+  return (
+    error instanceof EtcdPermissionDeniedError ||
+    error instanceof EtcdAuthenticationFailedError ||
+    (error instanceof Error && /etcdserver: user name is empty/.test(error.message))
+  );
+}
+
+/** With Go's text, without what gRPC puts before it. */
+function denied(error: Error): PermissionDenied {
+  const text = error.message.replace(/^.*?(?=etcdserver: )/, '');
+  return new PermissionDenied(text, { cause: error });
 }
 
 const LONGEST_ATTEMPT = 5000;
