@@ -136,6 +136,6 @@ async function fatal<T>(what: string, step: Promise<T>): Promise<T> {
 }
 
 /** Whatever keeps us from releasing: the lease runs out by itself, as with upstream. */
-async function leave(step: Promise<void>): Promise<void> {
+async function leave(step: Promise<unknown>): Promise<void> {
   await step.catch(() => {});
 }

@@ -25,6 +25,8 @@ export class Mutex {
     readonly session: Session,
     /** The name of the lock; its keys are `<name>/<lease ID in hex>`. */
     readonly name: string,
+    /** What to store in the own key, for others to see. Default empty, as in Go. */
+    readonly value = '',
   ) {
     this.#prefix = `${name}/`;
   }
@@ -65,16 +67,17 @@ export class Mutex {
    * Releases the lock. Frees only what this object locked: a late or repeated call never touches a
    * newer lock of the same session.
    *
+   * @returns whether it was held until now; false when it had been lost
    * @throws LockReleased when this object holds no lock; Timeout or the signal's reason when etcd
    *   did not confirm in time (the release goes on in the background)
    */
-  async unlock({ signal, timeout }: LockOptions = {}): Promise<void> {
+  async unlock({ signal, timeout }: LockOptions = {}): Promise<boolean> {
     if (!this.#place) throw new LockReleased();
     const place = this.#place;
     this.#place = undefined;
     this.#token = 0n;
     using scope = new Scope([signal], timeout);
-    await place.leave(this, scope.signal);
+    return await place.leave(this, scope.signal);
   }
 
   /**
@@ -106,7 +109,8 @@ export class Mutex {
   async #acquire(wait: boolean, { signal, timeout }: LockOptions): Promise<void> {
     using scope = new Scope([this.session.signal, signal], timeout);
     const place = Place.of(this.session, this.#prefix);
-    this.#token = await place.take(this, '', wait, scope.signal);
+    const own = await place.take(this, this.value, wait, scope.signal);
+    this.#token = own.revision;
     this.#place = place;
   }
 }
@@ -125,7 +129,7 @@ export class Locker {
   }
 
   /** Throws as {@link Mutex.unlock}. */
-  unlock(): Promise<void> {
-    return this.#mutex.unlock();
+  async unlock(): Promise<void> {
+    await this.#mutex.unlock();
   }
 }

@@ -5,13 +5,12 @@
 // - every delete names the create revision it means, so that a late one never hits a newer key;
 // - what cannot be cleaned up at once is cleaned up later, for as long as the session lives.
 
-import type { IResponseOp, ITxnRequest } from 'etcd3';
-import { EtcdLeaseInvalidError } from 'etcd3';
+import { type Etcd3, EtcdLeaseInvalidError, type IRangeResponse, type ITxnRequest } from 'etcd3';
 import { Locked, SessionExpired } from './errors.js';
-import { type CallOptions, isTransient, neverSent, rpc } from './rpc.js';
+import { type CallOptions, isTransient, type Limits, neverSent, rpc } from './rpc.js';
 import type { Session } from './session.js';
 import { delay, Scope, until, within } from './timing.js';
-import { Watches } from './watch.js';
+import { type Range, Watches } from './watch.js';
 
 /**
  * The one place a session has in the queue under a prefix. Several holders of the same session may
@@ -35,25 +34,26 @@ export class Place {
   #unanswered = 0;
   /** Deletions under way; the last of them. */
   #deletions = 0;
-  #deleting: Promise<void> = Promise.resolve();
+  #deleting: Promise<unknown> = Promise.resolve();
   #sweeping: Sweep | undefined;
 
-  private constructor(session: Session, prefix: string) {
+  private constructor(session: Session, prefix: string, key: string) {
     this.#session = session;
     this.#prefix = prefix;
-    this.key = placeKey(session, prefix);
+    this.key = key;
   }
 
-  static of(session: Session, prefix: string): Place {
+  /** `key`: default the one of {@link placeKey}; another one only to resume what was left behind. */
+  static of(session: Session, prefix: string, key = placeKey(session, prefix)): Place {
     let places = Place.#of.get(session);
     if (!places) {
       places = new Map();
       Place.#of.set(session, places);
     }
-    let place = places.get(prefix);
+    let place = places.get(key);
     if (!place) {
-      place = new Place(session, prefix);
-      places.set(prefix, place);
+      place = new Place(session, prefix, key);
+      places.set(key, place);
     }
     return place;
   }
@@ -62,41 +62,49 @@ export class Place {
    * Joins the queue and, if `wait`, waits until no earlier key is left. Attempts of the same
    * session go one after another.
    *
-   * @returns the create revision of the own key, which now is the oldest
+   * @param value for the key, if it is not there already
+   * @returns the own key as it was when joining; now it is the oldest
    * @throws Locked when somebody else is first and `wait` is false; SessionExpired; the signal's
    *   reason. After any of them the own key is gone, or goes as soon as etcd can be reached, or
    *   with its lease.
    */
-  async take(holder: object, value: string, wait: boolean, signal: AbortSignal): Promise<bigint> {
+  async take(holder: object, value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     const before = this.#tail;
     const attempt = until(signal, before).then(() => this.#take(value, wait, signal));
     // Whoever comes next waits for those before too, should this attempt give up earlier.
     this.#tail = Promise.allSettled([before, attempt]);
     this.#attempts++;
     try {
-      const revision = await attempt;
-      this.#holders.set(holder, revision);
-      return revision;
+      const own = await attempt;
+      this.#holders.set(holder, own.revision);
+      return own;
     } finally {
       this.#attempts--;
       this.#settle();
     }
   }
 
+  /** Makes `holder` one that has been granted the key of `revision`. */
+  resume(holder: object, revision: bigint): void {
+    this.#holders.set(holder, revision);
+  }
+
   /**
    * Deletes the own key if it still is the one this holder was granted and nobody else holds it.
    * Resolves when it is known to be gone, be it with its lease.
    *
+   * @returns whether it was there until now, as far as can be told
    * @throws the signal's reason; the deletion goes on in the background
    */
-  async leave(holder: object, signal: AbortSignal): Promise<void> {
+  async leave(holder: object, signal: AbortSignal): Promise<boolean> {
     const revision = this.#holders.get(holder);
     this.#holders.delete(holder);
-    if (revision === undefined || this.#isHeld(revision)) return;
-    await until(signal, this.#delete(revision));
+    if (revision === undefined) return false;
+    if (this.#isHeld(revision)) return true;
+    return until(signal, this.#delete(revision));
   }
 
-  async #take(value: string, wait: boolean, signal: AbortSignal): Promise<bigint> {
+  async #take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     let revision: bigint | undefined;
     let joined = false;
     try {
@@ -111,7 +119,7 @@ export class Place {
         await this.#waitForTurn(own, owner, signal);
       }
       if (this.#session.expired) throw new SessionExpired('expired');
-      return revision;
+      return own;
     } catch (error) {
       const cleaned = joined ? this.#abandon(revision) : Promise.resolve();
       // Most often this is done in no time. If etcd does not answer, the caller need not wait.
@@ -125,7 +133,7 @@ export class Place {
   /** One transaction: joins the queue unless already in it, and reads who is first. */
   async #enter(value: string, signal: AbortSignal): Promise<{ own: Queued; owner: Queued }> {
     const key = Buffer.from(this.key);
-    const oldest = { request_range: { ...this.#range(), sort_order: 'Ascend' as const } };
+    const oldest = { request_range: oldestFirst(this.#prefix) };
     const put = { key, value: Buffer.from(value), lease: String(this.#session.leaseId) };
     const request: ITxnRequest = {
       compare: [{ key, target: 'Create', result: 'Equal', create_revision: '0' }],
@@ -134,9 +142,11 @@ export class Place {
     };
     const join = (call: CallOptions) => this.#track(this.#session.etcd.kv.txn(request, call));
     const answer = await rpc(join, { signal, attempt: this.#attempt });
-    const found = answer.succeeded ? undefined : firstKey(answer.responses[0]);
-    const own = { key: this.key, revision: found?.revision ?? BigInt(answer.header.revision) };
-    return { own, owner: firstKey(answer.responses[1]) ?? own };
+    const revision = BigInt(answer.header.revision);
+    const created = { key: this.key, value, revision, modRevision: revision };
+    const found = answer.succeeded ? undefined : firstKey(answer.responses[0]?.response_range);
+    const own = found ?? created;
+    return { own, owner: firstKey(answer.responses[1]?.response_range) ?? own };
   }
 
   #track<T>(joining: Promise<T>): Promise<T> {
@@ -154,8 +164,8 @@ export class Place {
     const watches = Watches.of(this.#session.etcd);
     let ahead: Queued | undefined = owner;
     while (ahead) {
-      using ownWatch = watches.add(own.key);
-      using aheadWatch = watches.add(ahead.key);
+      using ownWatch = watches.add({ key: Buffer.from(own.key) });
+      using aheadWatch = watches.add({ key: Buffer.from(ahead.key) });
       const confirmed = Promise.all([ownWatch.confirmed, aheadWatch.confirmed]);
       await until(signal, confirmed);
       let next = await this.#lookAhead(own, signal);
@@ -175,28 +185,21 @@ export class Place {
    * @throws SessionExpired when the own key is gone
    */
   async #lookAhead(own: Queued, signal: AbortSignal): Promise<Queued | undefined> {
-    const earlier = {
+    const nearest = {
+      ...oldestFirst(this.#prefix),
       sort_order: 'Descend' as const,
       max_create_revision: String(own.revision - 1n),
     };
     const request: ITxnRequest = {
-      success: [
-        { request_range: { key: Buffer.from(own.key) } },
-        { request_range: { ...this.#range(), ...earlier } },
-      ],
+      success: [{ request_range: { key: Buffer.from(own.key) } }, { request_range: nearest }],
     };
     const { responses } = await rpc((call) => this.#session.etcd.kv.txn(request, call), {
       signal,
       attempt: this.#attempt,
     });
-    if (firstKey(responses[0])?.revision !== own.revision) throw new SessionExpired('revoked');
-    return firstKey(responses[1]);
-  }
-
-  /** All keys of the queue, one of them, chosen by create revision. */
-  #range() {
-    const key = Buffer.from(this.#prefix);
-    return { key, range_end: rangeEnd(key), sort_target: 'Create' as const, limit: 1 };
+    const found = firstKey(responses[0]?.response_range);
+    if (found?.revision !== own.revision) throw new SessionExpired('revoked');
+    return firstKey(responses[1]?.response_range);
   }
 
   /** Leaves nothing of a failed attempt behind that another holder does not use. */
@@ -212,12 +215,14 @@ export class Place {
   /**
    * Deletes the own key: the one of `revision`, or whichever is found. Resolves when that is
    * answered, or when the session is over and the key goes with the lease.
+   *
+   * @returns whether it was there until now, as far as can be told
    */
-  #delete(revision: bigint | undefined): Promise<void> {
+  #delete(revision: bigint | undefined): Promise<boolean> {
     this.#deletions++;
     const deleted = this.#deleting
       .then(() => this.#deleteOnce(revision))
-      .then(() => {
+      .finally(() => {
         this.#deletions--;
         this.#settle();
       });
@@ -225,7 +230,7 @@ export class Place {
     return deleted;
   }
 
-  async #deleteOnce(revision: bigint | undefined): Promise<void> {
+  async #deleteOnce(revision: bigint | undefined): Promise<boolean> {
     const { etcd, signal, deadline } = this.#session;
     const limits = {
       ...(signal.aborted ? { timeout: deadline - performance.now() } : { signal }),
@@ -239,16 +244,23 @@ export class Place {
         const answered = Promise.allSettled(this.#joining);
         await (signal.aborted ? answered : until(signal, answered));
         const answer = await rpc((call) => etcd.kv.range({ key }, call), limits);
-        found = firstKey({ response_range: answer })?.revision;
+        found = firstKey(answer)?.revision;
       }
-      if (found === undefined) return;
+      if (found === undefined) return false;
       const request: ITxnRequest = {
         compare: [{ key, target: 'Create', result: 'Equal', create_revision: String(found) }],
         success: [{ request_delete_range: { key } }],
       };
-      await rpc((call) => etcd.kv.txn(request, call), limits);
+      let attempts = 0;
+      const answer = await rpc((call) => {
+        attempts++;
+        return etcd.kv.txn(request, call);
+      }, limits);
+      // Not there any more: then an earlier attempt may have deleted it and lost its answer.
+      return answer.succeeded || attempts > 1;
     } catch {
       // The session is over, or etcd refuses: either way the key goes with the lease.
+      return false;
     }
   }
 
@@ -259,7 +271,7 @@ export class Place {
       const stop = new AbortController();
       this.#sweeping = { stop, done: this.#sweep(stop.signal) };
     } else {
-      Place.#of.get(this.#session)?.delete(this.#prefix);
+      Place.#of.get(this.#session)?.delete(this.key);
     }
   }
 
@@ -285,10 +297,31 @@ export function placeKey(session: Session, prefix: string): string {
   return prefix + session.leaseId.toString(16);
 }
 
-/** A key in the queue and its place: the create revision. */
-interface Queued {
+/** The oldest key under `prefix`: whose turn it is. */
+export async function oldest(
+  etcd: Etcd3,
+  prefix: string,
+  limits: Limits,
+): Promise<Queued | undefined> {
+  return firstKey(await rpc((call) => etcd.kv.range(oldestFirst(prefix), call), limits));
+}
+
+/** All keys that start with `prefix`. */
+export function rangeOf(prefix: string): Required<Range> {
+  const key = Buffer.from(prefix);
+  const end = Buffer.from(prefix);
+  // A prefix here ends in "/", so there is always room for one more.
+  end.writeUInt8(end.readUInt8(end.length - 1) + 1, end.length - 1);
+  return { key, range_end: end };
+}
+
+/** A key in the queue. */
+export interface Queued {
   key: string;
+  value: string;
+  /** The create revision: its place. */
   revision: bigint;
+  modRevision: bigint;
 }
 
 interface Sweep {
@@ -299,15 +332,19 @@ interface Sweep {
 /** Milliseconds that a failed attempt waits for its own clean-up. */
 const CLEAN_UP = 900;
 
-function firstKey(answer: Pick<IResponseOp, 'response_range'> | undefined): Queued | undefined {
-  const kv = answer?.response_range.kvs[0];
-  return kv && { key: kv.key.toString(), revision: BigInt(kv.create_revision) };
+export function firstKey(answer: IRangeResponse | undefined): Queued | undefined {
+  const kv = answer?.kvs[0];
+  return (
+    kv && {
+      key: kv.key.toString(),
+      value: kv.value.toString(),
+      revision: BigInt(kv.create_revision),
+      modRevision: BigInt(kv.mod_revision),
+    }
+  );
 }
 
-/** The end of the range of all keys that start with `prefix`, as etcd counts. */
-function rangeEnd(prefix: Buffer): Buffer {
-  const end = Buffer.from(prefix);
-  // A prefix ends in "/", so there is always room for one more.
-  end.writeUInt8(end.readUInt8(end.length - 1) + 1, end.length - 1);
-  return end;
+function oldestFirst(prefix: string) {
+  const order = { sort_target: 'Create', sort_order: 'Ascend', limit: 1 } as const;
+  return { ...rangeOf(prefix), ...order };
 }

@@ -1,4 +1,4 @@
-// Watches on single keys, all those of one client on one stream. A watch here does not carry
+// Watches on keys, all those of one client on one stream. A watch here does not carry
 // events, it says "look again": on an event, and just as well when the stream broke, was ended or
 // went silent. So a compaction, a reconnect or a lost message cannot lead anyone astray.
 //
@@ -8,12 +8,18 @@
 import type { Etcd3, IDuplexStream, IWatchRequest, IWatchResponse, WatchClient } from 'etcd3';
 import { delay } from './timing.js';
 
-/** A watch on one key. Dispose of it when done. */
+/** A watch on one key or range. Dispose of it when done. */
 export interface Watch extends Disposable {
   /** Resolves when etcd has confirmed the watch: later changes are seen. Also when it is lost. */
   readonly confirmed: Promise<void>;
-  /** Resolves when the key was deleted, or when that can no longer be told. */
+  /** Resolves at the first event, or when it can no longer be told whether there was one. */
   readonly changed: Promise<void>;
+}
+
+/** One key, or all keys from `key` up to `range_end`. */
+export interface Range {
+  key: Buffer;
+  range_end?: Buffer;
 }
 
 /** All watches of one etcd client. */
@@ -36,15 +42,15 @@ export class Watches {
   }
 
   /**
-   * Watches for the deletion of `key`. There is no start revision: etcd sets a watch that starts
+   * Watches for deletions, and for puts too if `puts`. There is no start revision: etcd sets a watch that starts
    * at or below its current revision aside until a resync that comes every 100 ms. So the caller
    * reads the key once more after `confirmed`.
    */
-  add(key: string): Watch {
+  add(range: Range, puts = false): Watch {
     if (!this.#stream || this.#stream.over) {
       this.#stream = new WatchStream(this.#etcd.watchClient, this.#stream?.broken ? PAUSE : 0);
     }
-    return this.#stream.add(key);
+    return this.#stream.add(range, puts);
   }
 }
 
@@ -77,13 +83,14 @@ class WatchStream {
     this.#open(client, pause).catch(() => this.#break());
   }
 
-  add(key: string): Watch {
+  add(range: Range, puts: boolean): Watch {
     // Our own IDs, never used twice on a stream, so that no answer can be taken for another's.
     const id = String(++this.#lastId);
     const [confirmed, confirm] = deferred();
     const [changed, change] = deferred();
     this.#entries.set(id, { confirm, change });
-    this.#send({ create_request: { key: Buffer.from(key), watch_id: id, filters: ['Noput'] } });
+    const filters = puts ? [] : (['Noput'] as const).slice();
+    this.#send({ create_request: { ...range, watch_id: id, filters } });
     return {
       confirmed,
       changed,
