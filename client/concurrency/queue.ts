@@ -84,8 +84,9 @@ export class Place {
     }
   }
 
-  /** Makes `holder` one that has been granted the key of `revision`. */
+  /** Hands the key of `revision` over to `holder`: from now on it alone says when to leave. */
   resume(holder: object, revision: bigint): void {
+    this.#holders.clear();
     this.#holders.set(holder, revision);
   }
 
