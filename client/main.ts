@@ -4,7 +4,7 @@
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { ENDPOINTS } from './concurrency/index.js';
+import { type ConnectOptions, ENDPOINTS } from './concurrency/index.js';
 import { keyPress } from './key-press.js';
 import { type Mode, type Options, run } from './run.js';
 
@@ -23,6 +23,13 @@ new Command('client')
       .default(ENDPOINTS, ENDPOINTS.join(','))
       .argParser(parseEndpoints),
   )
+  .addOption(file('--cacert <file>', 'certificates to trust, PEM', 'ETCDCTL_CACERT'))
+  .addOption(file('--cert <file>', 'certificate of this client, PEM', 'ETCDCTL_CERT'))
+  .addOption(file('--key <file>', 'private key of this client, PEM', 'ETCDCTL_KEY'))
+  .addOption(new Option('--user <name[:password]>', 'user in etcd').env('ETCDCTL_USER'))
+  .addOption(
+    new Option('--password <password>', 'if not given with --user').env('ETCDCTL_PASSWORD'),
+  )
   .option('--storage <url>', 'where storage listens', parseUrl, 'http://localhost:8080')
   .option('--ttl <seconds>', 'time to live to ask for', parseTtl, 1)
   .option('--lock <name>', 'name of the lock', '/lock')
@@ -31,26 +38,35 @@ new Command('client')
   .action(main)
   .parse();
 
-async function main(given: string | undefined, options: Options, command: Command) {
+type Flags = Omit<Options, 'etcd'> & ConnectOptions & { password?: string };
+
+async function main(given: string | undefined, flags: Flags, command: Command) {
   if (given === undefined || command.args.length !== 1) return fail('usage: client <1 or 2>');
   const mode = parseMode(given);
   if (!mode) return fail(`mode should be 1 or 2 (given value is ${given})`);
   const told = new AbortController();
+  let since = 0;
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-    process.once(name, () => {
-      process.once(name, () => process.exit(exitCode(name)));
+    process.on(name, () => {
+      // npm passes on what the terminal sent us already: only a later one is meant as a second.
+      if (told.signal.aborted && performance.now() - since > 1000) process.exit(exitCode(name));
+      if (!told.signal.aborted) since = performance.now();
       told.abort(name);
     });
   }
   // A terminal that is gone must not keep the lock from being released.
   process.stderr.on('error', () => {});
   try {
-    const well = await run(mode, options, {
-      log,
-      // To the whole job, as the terminal does: a parent such as npx takes part in it.
-      keyPress: (signal) => keyPress(process.stdin, signal, (name) => process.kill(0, name)),
-      signal: told.signal,
-    });
+    const well = await run(
+      mode,
+      { ...flags, etcd: { ...flags, ...user(flags) } },
+      {
+        log,
+        // To the whole job, as the terminal does: a parent such as npx takes part in it.
+        keyPress: (signal) => keyPress(process.stdin, signal, (name) => process.kill(0, name)),
+        signal: told.signal,
+      },
+    );
     process.exit(well ? 0 : 1);
   } catch (error) {
     if (!told.signal.aborted) throw error;
@@ -81,6 +97,15 @@ function fail(line: string): never {
 function parseMode(text: string): Mode | undefined {
   const mode = /^[+-]?\d+$/.test(text) ? Number(text) : undefined;
   return mode === 1 || mode === 2 ? mode : undefined;
+}
+
+function file(flags: string, description: string, variable: string): Option {
+  return new Option(flags, description).env(variable);
+}
+
+/** As etcdctl: the password comes with the name or on its own. */
+function user({ user, password }: Flags): Pick<ConnectOptions, 'user'> {
+  return user !== undefined && password !== undefined ? { user: `${user}:${password}` } : {};
 }
 
 function parseEndpoints(text: string): string[] {

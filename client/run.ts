@@ -4,14 +4,21 @@
 
 import type { Etcd3 } from 'etcd3';
 import { hex } from '../storage/protocol.js';
-import { connect, Mutex, Session } from './concurrency/index.js';
+import {
+  ConcurrencyError,
+  type ConnectOptions,
+  connect,
+  Mutex,
+  Session,
+} from './concurrency/index.js';
 import { Refused, write } from './storage-client.js';
 
 /** 1 stops before the write and waits for a key; 2 goes straight on. */
 export type Mode = 1 | 2;
 
 export interface Options {
-  endpoints: readonly string[];
+  /** How to reach etcd. */
+  etcd: ConnectOptions;
   /** Where storage listens, `http://host:port`. */
   storage: string;
   /** Seconds. */
@@ -40,7 +47,7 @@ export async function run(mode: Mode, options: Options, around: Surroundings): P
   const { log, signal } = around;
   try {
     log(`client ${mode} starts`);
-    const etcd = await reach(options.endpoints, signal);
+    const etcd = await reach({ ...options.etcd, signal });
     try {
       await holdSession(etcd, mode, options, around);
     } finally {
@@ -55,13 +62,12 @@ export async function run(mode: Mode, options: Options, around: Surroundings): P
   }
 }
 
-async function reach(endpoints: readonly string[], signal: AbortSignal): Promise<Etcd3> {
+async function reach(options: ConnectOptions): Promise<Etcd3> {
   try {
-    return await connect({ endpoints, signal });
+    return await connect(options);
   } catch (error) {
-    const what =
-      error instanceof RangeError ? 'failed to create an etcd client' : 'failed to reach etcd';
-    throw new Fatal(what, error);
+    const reached = error instanceof ConcurrencyError;
+    throw new Fatal(reached ? 'failed to reach etcd' : 'failed to create an etcd client', error);
   }
 }
 

@@ -10,7 +10,8 @@ const LONGEST_TIMER = 2 ** 31 - 1;
 export async function delay(ms: number, signal?: AbortSignal): Promise<void> {
   const end = performance.now() + ms;
   for (let left = ms; left > 0; left = end - performance.now()) {
-    await within(Math.min(left, LONGEST_TIMER), signal, NEVER);
+    // A promise of its own: on one that is shared and never settles the reactions would pile up.
+    await within(Math.min(left, LONGEST_TIMER), signal, new Promise<never>(() => {}));
   }
   signal?.throwIfAborted();
 }
@@ -81,5 +82,3 @@ export class Scope implements Disposable {
     for (const undo of this.#undo.splice(0)) undo();
   }
 }
-
-const NEVER = new Promise<never>(() => {});
