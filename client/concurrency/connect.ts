@@ -1,11 +1,17 @@
 // A connection to etcd that is known to work: the member list has been read through it, as etcd's
 // contrib/lock client does, because without a reachable member everything after would wait forever.
 // etcd3's own settings keep a host out for five seconds after three failures, even the only host;
-// here a member that failed is left out for a second, and only while another one is left to ask.
+// here a member that failed is left out for three, and only while another one is left to ask.
 
 import { readFile } from 'node:fs/promises';
 import { rootCertificates } from 'node:tls';
-import { circuitBreaker, handleWhen, type IBreaker, retry } from 'cockatiel';
+import {
+  BrokenCircuitError,
+  handleWhen,
+  type IDefaultPolicyContext,
+  NoopPolicy,
+  retry,
+} from 'cockatiel';
 import { Etcd3, type IOptions, isRecoverableError } from 'etcd3';
 import { Unreachable } from './errors.js';
 import { neverSent, rpc } from './rpc.js';
@@ -45,6 +51,7 @@ export const ENDPOINTS: readonly string[] = [
 export async function connect(options: ConnectOptions = {}): Promise<Etcd3> {
   const { endpoints = ENDPOINTS, timeout = 5000, signal } = options;
   const hosts = checkEndpoints(endpoints);
+  const members = new Set<MemberPolicy>();
   const etcd = new Etcd3({
     hosts,
     ...(await credentials(options, hosts)),
@@ -58,7 +65,7 @@ export async function connect(options: ConnectOptions = {}): Promise<Etcd3> {
     },
     faultHandling: {
       global: retry(handleWhen(neverSent), { maxAttempts: hosts.length }),
-      host: leaveOutFailed(hosts),
+      host: () => new MemberPolicy(members),
     },
   });
   try {
@@ -131,15 +138,43 @@ function checkEndpoint(endpoint: string): string {
   return `${url.protocol}//${url.hostname}:${port}`;
 }
 
-/** A circuit breaker a host that knows of the others: the last one standing is always asked. */
-function leaveOutFailed(hosts: readonly string[]) {
-  const failed = new Set<IBreaker>();
-  return () => {
-    const breaker: IBreaker = {
-      state: undefined,
-      success: () => void failed.delete(breaker),
-      failure: () => failed.add(breaker).size < hosts.length,
-    };
-    return circuitBreaker(handleWhen(isRecoverableError), { halfOpenAfter: 1000, breaker });
-  };
+/**
+ * Milliseconds that a member is left out. More than it takes to find out that two of three are mute
+ * (1 s for the first, twice that for the second), so that the third attempt goes to the third.
+ */
+const LEFT_OUT = 3000;
+
+/**
+ * The policy for calls to one member. No circuit breaker: that lets one call find out whether the
+ * member is back and all others wait for it, renewals too, for as long as a mute member takes.
+ */
+class MemberPolicy extends NoopPolicy {
+  readonly #all: Set<MemberPolicy>;
+  #failedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(all: Set<MemberPolicy>) {
+    super();
+    this.#all = all.add(this);
+  }
+
+  override async execute<T>(
+    call: (context: IDefaultPolicyContext) => PromiseLike<T> | T,
+    signal?: AbortSignal,
+  ): Promise<T> {
+    // What is thrown here sends etcd3 on to the next member.
+    if (this.#isLeftOut()) throw new BrokenCircuitError();
+    try {
+      return await super.execute(call, signal);
+    } catch (error) {
+      // A success says nothing: a stream opens well on a mute member.
+      if (error instanceof Error && isRecoverableError(error)) this.#failedAt = performance.now();
+      throw error;
+    }
+  }
+
+  /** The one whose failure is the longest ago is always asked. */
+  #isLeftOut(): boolean {
+    if (performance.now() - this.#failedAt >= LEFT_OUT) return false;
+    return [...this.#all].some((other) => other.#failedAt < this.#failedAt);
+  }
 }

@@ -3,7 +3,7 @@
 
 import type { ICompare } from 'etcd3';
 import { LockReleased, SessionExpired } from './errors.js';
-import { Place, placeKey } from './queue.js';
+import { Place, placeKey, type Queued } from './queue.js';
 import type { Session } from './session.js';
 import { Scope } from './timing.js';
 
@@ -109,7 +109,11 @@ export class Mutex {
   async #acquire(wait: boolean, { signal, timeout }: LockOptions): Promise<void> {
     using scope = new Scope([this.session.signal, signal], timeout);
     const place = Place.of(this.session, this.#prefix);
-    const own = await place.take(this, this.value, wait, scope.signal);
+    let own: Queued;
+    do {
+      own = await place.take(this, this.value, wait, scope.signal);
+      // An unlock of an earlier lock of this object may have come between the grant and this line.
+    } while (!place.isHeldBy(this, own.revision));
     this.#token = own.revision;
     this.#place = place;
   }

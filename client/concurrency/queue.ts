@@ -35,6 +35,8 @@ export class Place {
   /** Deletions under way; the last of them. */
   #deletions = 0;
   #deleting: Promise<unknown> = Promise.resolve();
+  /** The newest key whose deletion has begun. */
+  #freed = 0n;
   #sweeping: Sweep | undefined;
 
   private constructor(session: Session, prefix: string, key: string) {
@@ -70,18 +72,21 @@ export class Place {
    */
   async take(holder: object, value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     const before = this.#tail;
-    const attempt = until(signal, before).then(() => this.#take(value, wait, signal));
+    const attempt = until(signal, before).then(() => this.#take(holder, value, wait, signal));
     // Whoever comes next waits for those before too, should this attempt give up earlier.
-    this.#tail = Promise.allSettled([before, attempt]);
+    this.#tail = Promise.allSettled([before, attempt]).then(() => {});
     this.#attempts++;
     try {
-      const own = await attempt;
-      this.#holders.set(holder, own.revision);
-      return own;
+      return await attempt;
     } finally {
       this.#attempts--;
       this.#settle();
     }
+  }
+
+  /** Whether the holder was granted the key of `revision` and has not left since. */
+  isHeldBy(holder: object, revision: bigint): boolean {
+    return this.#holders.get(holder) === revision;
   }
 
   /** Hands the key of `revision` over to `holder`: from now on it alone says when to leave. */
@@ -105,7 +110,7 @@ export class Place {
     return until(signal, this.#delete(revision));
   }
 
-  async #take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
+  async #take(holder: object, value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     let revision: bigint | undefined;
     let joined = false;
     try {
@@ -113,13 +118,20 @@ export class Place {
       this.#sweeping?.stop.abort();
       await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
       joined = true;
-      const { own, owner } = await this.#enter(value, signal);
+      let { own, owner } = await this.#enter(value, signal);
+      while (own.revision <= this.#freed) {
+        // Another holder has left meanwhile, and the key that was found here goes with it.
+        await until(signal, this.#deleting);
+        ({ own, owner } = await this.#enter(value, signal));
+      }
       revision = own.revision;
       if (owner.revision !== own.revision) {
         if (!wait) throw new Locked();
         await this.#waitForTurn(own, owner, signal);
       }
       if (this.#session.expired) throw new SessionExpired('expired');
+      // Not a tick after the last check: who leaves from now on sees that the key is in use.
+      this.#holders.set(holder, revision);
       return own;
     } catch (error) {
       const cleaned = joined ? this.#abandon(revision) : Promise.resolve();
@@ -221,6 +233,7 @@ export class Place {
    */
   #delete(revision: bigint | undefined): Promise<boolean> {
     this.#deletions++;
+    if (revision !== undefined && revision > this.#freed) this.#freed = revision;
     const deleted = this.#deleting
       .then(() => this.#deleteOnce(revision))
       .finally(() => {
@@ -331,7 +344,7 @@ interface Sweep {
 }
 
 /** Milliseconds that a failed attempt waits for its own clean-up. */
-const CLEAN_UP = 900;
+const CLEAN_UP = 500;
 
 export function firstKey(answer: IRangeResponse | undefined): Queued | undefined {
   const kv = answer?.kvs[0];

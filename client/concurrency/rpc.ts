@@ -5,6 +5,7 @@
 import {
   EtcdAuthenticationFailedError,
   EtcdPermissionDeniedError,
+  GRPCDeadlineExceededError,
   GRPCUnavailableError,
   isRecoverableError,
 } from 'etcd3';
@@ -16,7 +17,7 @@ export interface Limits {
   signal?: AbortSignal | undefined;
   /** Milliseconds for all attempts together, then `Unreachable`. Default: no limit. */
   timeout?: number | undefined;
-  /** Milliseconds for the first attempt; doubled after each that got no answer. Default 1000. */
+  /** Milliseconds for the first attempt, doubled after each without an answer, 5000 at most. Default 1000. */
   attempt?: number | undefined;
 }
 
@@ -37,7 +38,7 @@ export async function rpc<T>(
   { signal, timeout = Number.POSITIVE_INFINITY, attempt = 1000 }: Limits = {},
 ): Promise<T> {
   const end = performance.now() + timeout;
-  let patience = attempt;
+  let patience = Math.min(attempt, LONGEST_ATTEMPT);
   let last: unknown;
   for (let failures = 0; ; failures++) {
     const ms = Math.min(patience, end - performance.now());
@@ -45,12 +46,17 @@ export async function rpc<T>(
     try {
       const answer = await within(ms, signal, call({ deadline: Date.now() + ms }));
       if (answer !== OVER) return answer;
-      last ??= new Error(`no answer within ${Math.round(ms)} ms`);
-      patience = Math.min(patience * 2, LONGEST_ATTEMPT);
+      throw new GRPCDeadlineExceededError(`no answer within ${Math.round(ms)} ms`);
     } catch (error) {
       signal?.throwIfAborted();
       if (!isTransient(error)) throw isDenial(error) ? denied(error) : error;
-      last = error;
+      if (error instanceof GRPCDeadlineExceededError) {
+        // Either of the two clocks may be the first to ring. An earlier error says more than this.
+        last ??= error;
+        patience = Math.min(patience * 2, LONGEST_ATTEMPT);
+      } else {
+        last = error;
+      }
     }
     const pause = Math.min(FIRST_PAUSE * 2 ** failures, LONGEST_PAUSE);
     if (performance.now() + pause >= end) break;

@@ -6,10 +6,17 @@
 // It still is advice: between looking at `expired` and using the result the process may be paused
 // again. Only a check of the token at the resource protects (see the README).
 
-import { type Etcd3, EtcdLeaseInvalidError } from 'etcd3';
+import { setMaxListeners } from 'node:events';
+import {
+  castGrpcError,
+  type Etcd3,
+  EtcdLeaseInvalidError,
+  GRPCDeadlineExceededError,
+  GRPCUnavailableError,
+} from 'etcd3';
 import { type SessionEnd, SessionExpired } from './errors.js';
 import { type CallOptions, rpc } from './rpc.js';
-import { delay, OVER, Scope, within } from './timing.js';
+import { delay, OVER, Scope, until, within } from './timing.js';
 
 export interface SessionOptions {
   /**
@@ -37,6 +44,8 @@ export class Session implements AsyncDisposable {
     readonly etcd: Etcd3,
     first: Renewal,
   ) {
+    // Every lock of the session listens while it waits; that is no leak to be warned of.
+    setMaxListeners(0, this.#ended.signal);
     this.leaseId = first.leaseId;
     this.#ttl = first.ttl;
     this.#deadline = first.deadline;
@@ -169,6 +178,8 @@ export class Session implements AsyncDisposable {
 
 /** Milliseconds from a failed renewal to the next attempt. */
 const RETRY = 100;
+/** Milliseconds that an attempt may take longer than its deadline until it is left alone. */
+const GRACE = 50;
 
 /** What an answer of etcd proves: the lease lives until `deadline`, unless it is revoked. */
 interface Renewal {
@@ -190,11 +201,24 @@ async function grant(etcd: Etcd3, ttl: number, call: CallOptions): Promise<Renew
   return renewal(BigInt(granted.ID), sent, granted.TTL);
 }
 
-/**
- * Renews a lease once, on a stream of its own: a frozen member then costs this attempt only, and
- * no answer can be taken for another's. Rejects when there is no answer within `ms`.
- */
+/** Renews a lease once. Rejects when there is no answer within `ms`. */
 async function renew(
+  etcd: Etcd3,
+  leaseId: bigint,
+  ms: number,
+  signal: AbortSignal | undefined,
+): Promise<Renewal> {
+  // The stream ends itself in time; this is for a client whose policies are slow to open one.
+  const answer = await within(ms + GRACE, signal, askToRenew(etcd, leaseId, ms, signal));
+  if (answer === OVER) throw new GRPCDeadlineExceededError(`no stream within ${Math.round(ms)} ms`);
+  return answer;
+}
+
+/**
+ * On a stream of its own: a frozen member then costs this attempt only, and no answer can be taken
+ * for another's. The deadline is left to gRPC, so that etcd3 hears of a member that let it pass.
+ */
+async function askToRenew(
   etcd: Etcd3,
   leaseId: bigint,
   ms: number,
@@ -205,12 +229,12 @@ async function renew(
     const sent = performance.now();
     const answer = new Promise<string>((resolve, reject) => {
       stream.on('data', ({ TTL }) => resolve(TTL));
-      stream.on('error', reject);
-      stream.on('end', () => reject(new Error('the keep-alive stream ended without an answer')));
+      // As etcd3 does it for unary calls, so that it can be told which errors trying again may mend.
+      stream.on('error', (error) => reject(castGrpcError(error)));
+      stream.on('end', () => reject(new GRPCUnavailableError('the keep-alive stream ended')));
       stream.write({ ID: String(leaseId) });
     });
-    const ttl = await within(ms, signal, answer);
-    if (ttl === OVER) throw new Error(`no answer to a keep-alive within ${Math.round(ms)} ms`);
+    const ttl = await (signal ? until(signal, answer) : answer);
     return renewal(leaseId, sent, ttl);
   } finally {
     // In this order, or etcd3 takes the cancellation for a fault of the member.

@@ -66,13 +66,15 @@ test('waiting leaves no timer and no listener behind', async () => {
   expect(timers()).toBe(before);
 });
 
-test('what rejects after nobody waits for it any more bothers nobody', async () => {
-  let reject = (_: Error) => {};
-  const late = new Promise<never>((_, no) => {
-    reject = no;
-  });
-  expect(await within(1, undefined, late)).toBe(OVER);
-  reject(new Error('late'));
+test('what rejects when nobody waits for it any more bothers nobody', async () => {
+  const rejects: (() => void)[] = [];
+  const late = () =>
+    new Promise<never>((_, reject) => {
+      rejects.push(() => reject(new Error('late')));
+    });
+  expect(await within(1, undefined, late())).toBe(OVER);
+  await expect(until(AbortSignal.abort('before'), late())).rejects.toBe('before');
+  for (const reject of rejects) reject();
   // vitest fails the run for a rejection that is not handled.
   await new Promise(setImmediate);
 });

@@ -29,8 +29,8 @@ export async function within<T>(
   signal: AbortSignal | undefined,
   promise: Promise<T>,
 ): Promise<T | typeof OVER> {
-  signal?.throwIfAborted();
   promise.catch(() => {});
+  signal?.throwIfAborted();
   let timer: NodeJS.Timeout | undefined;
   let aborted: (() => void) | undefined;
   try {

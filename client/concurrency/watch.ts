@@ -96,8 +96,9 @@ class WatchStream {
       changed,
       [Symbol.dispose]: () => {
         if (!this.#entries.delete(id) || this.over) return;
-        if (this.#entries.size > 0) this.#send({ cancel_request: { watch_id: id } });
-        else this.#finish();
+        this.#send({ cancel_request: { watch_id: id } });
+        // Not at once: whoever looks again watches again in the same breath.
+        setImmediate(() => this.#entries.size === 0 && this.#finish());
       },
     };
   }
@@ -154,6 +155,7 @@ class WatchStream {
   }
 
   #finish(): void {
+    if (this.over) return;
     this.over = true;
     clearInterval(this.#probe);
     if (this.#duplex) close(this.#duplex);

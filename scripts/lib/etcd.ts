@@ -1,0 +1,247 @@
+// A private etcd of one or three members on ports and a data folder of its own, with the etcd
+// and etcdctl that scripts/setup.sh found (3.4 or newer). Heartbeat and election time-outs stay
+// at etcd's defaults: they decide how long the shortest lease is (asking for 1 s grants 2 s).
+
+import { rmSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { get } from 'node:http';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { atProcessEnd } from './last-resort.js';
+import { type Exit, Program } from './program.js';
+
+/** Path of the etcdctl binary. */
+export const etcdctl = binary('etcdctl');
+
+export interface EtcdOptions {
+  /** Default 1. */
+  members?: 1 | 3;
+  /** Client port of the first member. Default: free ports for all. */
+  clientPort?: number;
+  /** A folder that stays the caller's. Default: a temporary one, removed by `stop`. */
+  dataDir?: string;
+  /** Further flags for every member. */
+  args?: string[];
+  /** Called with every line a member logs. */
+  onLine?: (line: string) => void;
+}
+
+export interface Etcd extends AsyncDisposable {
+  /** One client URL per member, such as `http://127.0.0.1:23456`. */
+  readonly endpoints: string[];
+  readonly members: readonly Member[];
+  /** Runs etcdctl against `endpoints`: its standard output; rejects with its standard error. */
+  ctl(...args: string[]): Promise<string>;
+  /** Kills all members and removes the temporary data folder. */
+  stop(): Promise<void>;
+}
+
+export interface Member {
+  readonly name: string;
+  readonly endpoint: string;
+  /** Of the process running now or last. */
+  readonly pid: number;
+  /** Resolves when that process has ended. */
+  readonly exited: Promise<Exit>;
+  /** Stops the process where it is (SIGSTOP): its connections stay open and mute. */
+  pause(): void;
+  resume(): void;
+  /** Ends the process by SIGKILL; resolves when it is gone. */
+  kill(): Promise<void>;
+  /**
+   * Starts it again, killing it first if need be, on the same ports and data. Resolves when it
+   * answers a linearizable read: with a majority down, restart the members together.
+   */
+  restart(): Promise<void>;
+}
+
+/** Starts an etcd; resolves when every member answers a linearizable read. */
+export async function startEtcd(options: EtcdOptions = {}): Promise<Etcd> {
+  const givenPlace = options.clientPort !== undefined || options.dataDir !== undefined;
+  for (let attemptsLeft = givenPlace ? 0 : 4; ; attemptsLeft--) {
+    try {
+      return await tryToStart(options);
+    } catch (error) {
+      // Another process may have taken a port after it was found free.
+      if (!(error instanceof PortTakenError) || attemptsLeft === 0) throw error;
+    }
+  }
+}
+
+/** A port to listen on is in use by another process. */
+export class PortTakenError extends Error {
+  override readonly name = 'PortTakenError';
+}
+
+const START_TIMEOUT_MS = 20_000;
+
+async function tryToStart(options: EtcdOptions): Promise<Etcd> {
+  const folder = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-')));
+  const temporary = options.dataDir === undefined;
+  const forgetFolder = atProcessEnd(() => {
+    if (temporary) rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+  });
+  const names = options.members === 3 ? ['etcd1', 'etcd2', 'etcd3'] : ['etcd1'];
+  const ports = await freePorts(names.length * 2);
+  const places = names.map((name, i) => ({
+    name,
+    client: `http://127.0.0.1:${(i === 0 ? options.clientPort : undefined) ?? ports[2 * i]}`,
+    peer: `http://127.0.0.1:${ports[2 * i + 1]}`,
+  }));
+  const cluster = places.map(({ name, peer }) => `${name}=${peer}`).join(',');
+  const members = places.map(({ name, client, peer }) => {
+    const flags = {
+      '--name': name,
+      '--data-dir': join(folder, name),
+      '--listen-client-urls': client,
+      '--advertise-client-urls': client,
+      '--listen-peer-urls': peer,
+      '--initial-advertise-peer-urls': peer,
+      '--initial-cluster': cluster,
+    };
+    return new MemberProcess(
+      name,
+      client,
+      [...Object.entries(flags).flat(), ...(options.args ?? [])],
+      options.onLine,
+    );
+  });
+  const stop = async (): Promise<void> => {
+    await Promise.all(members.map((member) => member.kill()));
+    if (temporary) await rm(folder, { recursive: true, force: true });
+    forgetFolder();
+  };
+  try {
+    await Promise.all(members.map((member) => member.serving()));
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  const endpoints = places.map(({ client }) => client);
+  return {
+    endpoints,
+    members,
+    ctl: (...args) => runEtcdctl(['--endpoints', endpoints.join(','), ...args]),
+    stop,
+    [Symbol.asyncDispose]: stop,
+  };
+}
+
+class MemberProcess implements Member {
+  #program: Program;
+
+  constructor(
+    readonly name: string,
+    readonly endpoint: string,
+    private readonly args: string[],
+    private readonly onLine: EtcdOptions['onLine'],
+  ) {
+    this.#program = this.#start();
+  }
+
+  get pid(): number {
+    return this.#program.pid;
+  }
+
+  get exited(): Promise<Exit> {
+    return this.#program.exited;
+  }
+
+  pause(): void {
+    this.#program.signal('SIGSTOP');
+  }
+
+  resume(): void {
+    this.#program.signal('SIGCONT');
+  }
+
+  async kill(): Promise<void> {
+    await this.#program[Symbol.asyncDispose]();
+  }
+
+  async restart(): Promise<void> {
+    await this.kill();
+    this.#program = this.#start();
+    await this.serving();
+  }
+
+  /** Resolves when it answers a linearizable read. */
+  async serving(): Promise<void> {
+    const deadline = performance.now() + START_TIMEOUT_MS;
+    // Its own line first: on a port that another etcd took, the other one would answer.
+    await this.#program
+      .line('ready to serve client requests', { timeout: START_TIMEOUT_MS })
+      .catch((error: Error) => {
+        throw this.#explained(error);
+      });
+    while (!(await isHealthy(this.endpoint))) {
+      if (performance.now() > deadline) {
+        throw new Error(`etcd on ${this.endpoint} has no leader after ${START_TIMEOUT_MS} ms`);
+      }
+      await sleep(20);
+    }
+  }
+
+  #start(): Program {
+    return Program.start(binary('etcd'), this.args, {
+      // Before 3.5 etcd starts on arm64 only when told so.
+      env: { ETCD_UNSUPPORTED_ARCH: process.arch },
+      ...(this.onLine && { onLine: this.onLine }),
+    });
+  }
+
+  #explained(error: Error): Error {
+    return this.#program.stderr.includes('address already in use')
+      ? new PortTakenError(`etcd cannot listen on ${this.endpoint}: the port is in use`)
+      : error;
+  }
+}
+
+async function runEtcdctl(args: string[]): Promise<string> {
+  await using program = Program.start(etcdctl, args);
+  program.end();
+  const { code } = await program.exited;
+  if (code !== 0) throw new Error(`etcdctl ${args.join(' ')}: ${program.stderr.trim()}`);
+  return program.stdout;
+}
+
+/** Asks /health, which etcd answers from a linearizable read. */
+function isHealthy(endpoint: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const request = get(`${endpoint}/health`, { agent: false, timeout: 1000 }, (response) => {
+      response.resume();
+      resolve(response.statusCode === 200);
+    });
+    request.on('timeout', () => request.destroy());
+    request.on('error', () => resolve(false));
+  });
+}
+
+/**
+ * Ports of 127.0.0.1 that are free now. They lie below the range that systems take the ports of
+ * outgoing connections from: there, a client's connection could take the port of a member while
+ * the member is down, even one trying to reach that very member.
+ */
+async function freePorts(count: number): Promise<number[]> {
+  const ports = new Set<number>();
+  while (ports.size < count) {
+    const port = 10_000 + Math.floor(Math.random() * 20_000);
+    if (await isFree(port)) ports.add(port);
+  }
+  return [...ports];
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.on('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  });
+}
+
+function binary(name: string): string {
+  return fileURLToPath(new URL(`../../.cache/bin/${name}`, import.meta.url));
+}

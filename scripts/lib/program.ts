@@ -1,0 +1,317 @@
+// A child process whose lines can be awaited, on pipes or under a real pseudo-terminal, and the
+// two programs of this package started that way. A child leads its own process group, so that
+// ending it ends what it started; ETCD_* and ETCDCTL_* variables of the user do not reach it.
+
+import { spawn } from 'node:child_process';
+import { constants } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import * as pty from '@lydell/node-pty';
+import { atProcessEnd } from './last-resort.js';
+
+export type Stream = 'stdout' | 'stderr';
+
+export interface Exit {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+}
+
+/** `exit code 1` or `SIGKILL`. */
+export function describeExit({ code, signal }: Exit): string {
+  return signal ?? `exit code ${code}`;
+}
+
+export interface ProgramOptions {
+  /** Set in addition to this process's environment; undefined takes a variable away. */
+  env?: Record<string, string | undefined>;
+  cwd?: string;
+  /** Run under a pseudo-terminal; everything then arrives on stdout. Default: on pipes. */
+  tty?: boolean;
+  /** Called with every line, without its line end, as it comes. */
+  onLine?: (line: string, stream: Stream) => void;
+}
+
+export class Program implements AsyncDisposable {
+  /** Starts `command`; throws if it cannot be started. */
+  static start(command: string, args: string[], options: ProgramOptions = {}): Program {
+    return new Program(
+      [command, ...args].join(' '),
+      (receive) => (options.tty ? startOnTerminal : startOnPipes)(command, args, options, receive),
+      options,
+    );
+  }
+
+  /** Resolves when the process has ended and its output has been read to the end. */
+  readonly exited: Promise<Exit>;
+  readonly #child: Child;
+  readonly #title: string;
+  readonly #output = { stdout: '', stderr: '' };
+  readonly #lines: string[] = [];
+  readonly #watchers = new Set<() => void>();
+  #given = 0;
+  #exit: Exit | undefined;
+
+  private constructor(title: string, start: (receive: Receive) => Child, options: ProgramOptions) {
+    this.#title = title;
+    const addLine = (line: string, stream: Stream): void => {
+      this.#lines.push(line);
+      options.onLine?.(line, stream);
+      this.#notify();
+    };
+    const splitters = {
+      stdout: lineSplitter((line) => addLine(line, 'stdout')),
+      stderr: lineSplitter((line) => addLine(line, 'stderr')),
+    };
+    this.#child = start((chunk, stream) => {
+      this.#output[stream] += chunk;
+      splitters[stream].push(chunk);
+    });
+    const forget = atProcessEnd(() => this.#kill());
+    this.exited = this.#child.exited.then((exit) => {
+      forget();
+      splitters.stdout.end();
+      splitters.stderr.end();
+      this.#exit = exit;
+      this.#notify();
+      return exit;
+    });
+  }
+
+  get pid(): number {
+    return this.#child.pid;
+  }
+
+  /** All of standard output so far; under a terminal standard error too, carriage returns taken out. */
+  get stdout(): string {
+    return this.#output.stdout;
+  }
+
+  /** All of standard error so far; under a terminal empty. */
+  get stderr(): string {
+    return this.#output.stderr;
+  }
+
+  /**
+   * Resolves with the first line, of either stream, seen already or still to come, that contains
+   * the string or matches the expression. Rejects, quoting all output, when the process ends
+   * without it or after `timeout` ms (default 10000).
+   */
+  line(match: string | RegExp, { timeout = 10_000 }: { timeout?: number } = {}): Promise<string> {
+    const wanted = typeof match === 'string' ? JSON.stringify(match) : String(match);
+    let next = 0;
+    return this.#watch(timeout, wanted, () => {
+      for (; next < this.#lines.length; next++) {
+        const line = this.#lines[next] ?? '';
+        if (typeof match === 'string' ? line.includes(match) : line.search(match) !== -1) {
+          return line;
+        }
+      }
+      if (this.#exit)
+        throw this.#missed(wanted, `it ended (${describeExit(this.#exit)}) without it`);
+      return undefined;
+    });
+  }
+
+  /**
+   * Resolves with the first line that no earlier call gave, of either stream, or with null when
+   * the process has ended and all are given. Rejects after `timeout` ms (default 10000).
+   */
+  nextLine({ timeout = 10_000 }: { timeout?: number } = {}): Promise<string | null> {
+    return this.#watch(timeout, 'a line', () => {
+      const line = this.#lines[this.#given];
+      if (line !== undefined) this.#given++;
+      return line ?? (this.#exit && null);
+    });
+  }
+
+  /** Writes to its standard input; under a terminal these are key presses. */
+  write(text: string): void {
+    this.#child.write(text);
+  }
+
+  /** Ends its standard input; under a terminal by Ctrl-D. */
+  end(): void {
+    this.#child.end();
+  }
+
+  /** Sends a signal to the process (not to what it started); nothing if it has ended. */
+  signal(name: NodeJS.Signals): void {
+    if (!this.#exit) ignoringGone(() => process.kill(this.pid, name));
+  }
+
+  /** Kills the process, if it still runs, with all it started; waits until it is gone. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#kill();
+    await this.exited;
+  }
+
+  #kill(): void {
+    if (!this.#exit) ignoringGone(() => process.kill(-this.pid, 'SIGKILL'));
+  }
+
+  /** Resolves with what `look` returns, called whenever there is something new; rejects if it throws. */
+  #watch<T>(timeout: number, wanted: string, look: () => T | undefined): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      const settle = (how: () => void): void => {
+        clearTimeout(timer);
+        this.#watchers.delete(watcher);
+        how();
+      };
+      const watcher = (): void => {
+        try {
+          const found = look();
+          if (found !== undefined) settle(() => resolve(found));
+        } catch (error) {
+          settle(() => reject(error));
+        }
+      };
+      const timer = setTimeout(() => {
+        settle(() => reject(this.#missed(wanted, `it did not within ${timeout} ms`)));
+      }, timeout);
+      this.#watchers.add(watcher);
+      watcher();
+    });
+  }
+
+  #missed(wanted: string, why: string): Error {
+    return new Error(
+      `expected ${this.#title} to print ${wanted}, but ${why}; its output:\n${this.stdout}${this.stderr}`,
+    );
+  }
+
+  #notify(): void {
+    for (const watcher of [...this.#watchers]) watcher();
+  }
+}
+
+/**
+ * Starts the built storage program, on a free port unless `--listen` is among `args`, and waits
+ * until it listens. `url` is `http://localhost:PORT`.
+ */
+export async function startStorage(
+  args: string[] = [],
+  options: ProgramOptions = {},
+): Promise<Program & { url: string }> {
+  const listen = args.includes('--listen') ? [] : ['--listen', 'localhost:0'];
+  const program = startNode('dist/storage/main.js', [...listen, ...args], options);
+  try {
+    const port = / on \S+:(\d+)/.exec(await program.line(/listening on \S+:\d+/))?.[1];
+    return Object.assign(program, { url: `http://localhost:${port}` });
+  } catch (error) {
+    await program[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/** Starts the built client program. */
+export function startClient(
+  mode: 1 | 2,
+  args: string[] = [],
+  options: ProgramOptions = {},
+): Program {
+  return startNode('dist/client/main.js', [String(mode), ...args], options);
+}
+
+interface Child {
+  readonly pid: number;
+  readonly exited: Promise<Exit>;
+  write(text: string): void;
+  end(): void;
+}
+
+type Receive = (chunk: string, stream: Stream) => void;
+type Start = (command: string, args: string[], options: ProgramOptions, receive: Receive) => Child;
+
+const startOnPipes: Start = (command, args, options, receive) => {
+  const child = spawn(command, args, {
+    cwd: options.cwd,
+    env: environment(options.env),
+    detached: true,
+    stdio: 'pipe',
+  });
+  if (child.pid === undefined) {
+    child.on('error', () => {});
+    throw new Error(`cannot start ${command}: not found, or not executable`);
+  }
+  for (const stream of ['stdout', 'stderr'] as const) {
+    child[stream].setEncoding('utf8').on('data', (chunk: string) => receive(chunk, stream));
+  }
+  child.stdin.on('error', () => {}); // it may end before it has read everything
+  const { promise, resolve } = deferred<Exit>();
+  child.on('close', (code, signal) => resolve({ code, signal }));
+  return {
+    pid: child.pid,
+    exited: promise,
+    write: (text) => child.stdin.write(text),
+    end: () => child.stdin.end(),
+  };
+};
+
+const startOnTerminal: Start = (command, args, options, receive) => {
+  const terminal = pty.spawn(command, args, {
+    cwd: options.cwd ?? process.cwd(),
+    env: environment(options.env),
+    name: 'xterm-256color',
+    cols: 120,
+    rows: 30,
+  });
+  terminal.onData((chunk) => receive(chunk.replaceAll('\r', ''), 'stdout'));
+  const { promise, resolve } = deferred<Exit>();
+  terminal.onExit(({ exitCode, signal }) =>
+    resolve(signal ? { code: null, signal: signalName(signal) } : { code: exitCode, signal: null }),
+  );
+  return {
+    pid: terminal.pid,
+    exited: promise,
+    write: (text) => terminal.write(text),
+    end: () => terminal.write('\x04'),
+  };
+};
+
+function startNode(script: string, args: string[], options: ProgramOptions): Program {
+  const path = fileURLToPath(new URL(`../../${script}`, import.meta.url));
+  return Program.start(process.execPath, [path, ...args], options);
+}
+
+function environment(extra: ProgramOptions['env']): NodeJS.ProcessEnv {
+  const inherited = Object.entries(process.env).filter(([name]) => !/^ETCD(CTL)?_/.test(name));
+  const all = Object.entries({ ...Object.fromEntries(inherited), ...extra });
+  return Object.fromEntries(all.filter(([, value]) => value !== undefined));
+}
+
+function lineSplitter(onLine: (line: string) => void) {
+  let rest = '';
+  return {
+    push(chunk: string): void {
+      const lines = (rest + chunk).split('\n');
+      rest = lines.pop() ?? '';
+      lines.forEach(onLine);
+    },
+    end(): void {
+      if (rest !== '') onLine(rest);
+      rest = '';
+    },
+  };
+}
+
+function signalName(number: number): NodeJS.Signals | null {
+  const names = Object.entries(constants.signals) as [NodeJS.Signals, number][];
+  return names.find(([, value]) => value === number)?.[0] ?? null;
+}
+
+function ignoringGone(kill: () => void): void {
+  try {
+    kill();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
+function deferred<T>() {
+  let resolve: (value: T) => void = () => {};
+  let reject: (reason: unknown) => void = () => {};
+  const promise = new Promise<T>((yes, no) => {
+    resolve = yes;
+    reject = no;
+  });
+  return { promise, resolve, reject };
+}
