@@ -6,6 +6,7 @@ import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { GRPCDeadlineExceededError } from 'etcd3';
 import { describe, expect, inject, test, vi } from 'vitest';
 import { type Etcd, startEtcd } from '../../scripts/lib/etcd.js';
 import { Peer } from '../../scripts/lib/peer.js';
@@ -123,6 +124,16 @@ describe.concurrent('when the answer is lost', () => {
     expect(await peer.queue(mutex.name)).toMatchObject([{ lease: mutex.session.leaseId }]);
   });
 
+  test('to the renewal by which a lease is adopted, it is adopted nevertheless', async () => {
+    await using both = await connectBoth();
+    const { proxy, peer, through } = both;
+    const { leaseId } = await peer.session();
+    const cut = proxy.cutAfterRequest();
+    const heir = await through.session({ leaseId });
+    await cut;
+    expect(heir.leaseId).toBe(leaseId);
+  });
+
   test('to the revocation, closing still ends well', async () => {
     await using both = await connectBoth();
     const { proxy, peer, through } = both;
@@ -205,6 +216,48 @@ describe.concurrent('when requests arrive late', () => {
     await peer.untilQueued(mutex.name, 0);
   });
 
+  test('and all traces had been looked for before, it is found and deleted', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const mutex = await peer.mutex(newName(), { ttl: 3 });
+    const { kv } = peer.etcd;
+    const txn = kv.txn.bind(kv);
+    const controller = new AbortController();
+    let arrive = async () => {};
+    vi.spyOn(kv, 'txn').mockImplementationOnce(async (...call) => {
+      arrive = async () => void (await txn(call[0]));
+      controller.abort('enough');
+      throw new GRPCDeadlineExceededError('no answer');
+    });
+    await expect(mutex.lock({ signal: controller.signal })).rejects.toBe('enough');
+    expect(await peer.queue(mutex.name)).toEqual([]);
+    await arrive();
+    expect(await peer.queue(mutex.name)).toMatchObject([{ key: mutex.key }]);
+    await peer.untilQueued(mutex.name, 0);
+    // Nor is it in the way of the next lock of this session, however it arrives.
+    await arrive();
+    await mutex.lock();
+    expect(await peer.queue(mutex.name)).toMatchObject([{ revision: mutex.token }]);
+    await mutex.unlock();
+    await peer.untilQueued(mutex.name, 0);
+  });
+
+  test('a deletion does not hit the next key of the same session', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const mutex = await peer.mutex(newName());
+    await mutex.lock();
+    const { kv } = peer.etcd;
+    const txn = kv.txn.bind(kv);
+    let arrive = async () => {};
+    vi.spyOn(kv, 'txn').mockImplementationOnce(async (...call) => {
+      arrive = async () => void (await txn(call[0]));
+      throw new GRPCDeadlineExceededError('no answer');
+    });
+    await mutex.unlock();
+    await mutex.lock();
+    await arrive();
+    expect(await peer.queue(mutex.name)).toMatchObject([{ revision: mutex.token }]);
+  });
+
   test('an unlock that was given up happens nevertheless', async () => {
     await using both = await connectBoth();
     const { proxy, peer, through } = both;
@@ -230,6 +283,7 @@ describe.concurrent('during a wait', () => {
     const waiting = waiter.lock();
     waiting.catch(() => {}); // It may reject before a test has come to look.
     await peer.untilQueued(name, 2);
+    await sleep(200); // It is no longer about to look, but waits to be told.
     return { name, holder, waiter, waiting };
   }
 
@@ -279,7 +333,7 @@ describe.concurrent('during a wait', () => {
     const released = performance.now();
     await waiting;
     // Two questions of 2 s, and a call that goes to the mute one first.
-    expect(performance.now() - released).toBeLessThan(12_000);
+    expect(performance.now() - released).toBeLessThan(15_000);
   });
 
   test('a compaction with a reconnect is not the caller’s problem, and leaves no key behind', async () => {

@@ -258,6 +258,7 @@ describe.concurrent('a mutex', () => {
     await a.lock();
     const waiting = b.lock();
     await peer.untilQueued(name, 2);
+    await sleep(200); // It is no longer about to look, but waits to be told.
     await peer.revoke(b.session);
     const revoked = performance.now();
     await expect(waiting).rejects.toMatchObject({ code: 'SESSION_EXPIRED', reason: 'revoked' });

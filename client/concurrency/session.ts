@@ -38,6 +38,7 @@ export class Session implements AsyncDisposable {
   readonly #keepAlive: Promise<void>;
   #ttl: number;
   #deadline: number;
+  #closing: Promise<void> | undefined;
 
   private constructor(
     /** The client this session talks through. Stays the caller's to close. */
@@ -116,7 +117,21 @@ export class Session implements AsyncDisposable {
    *
    * @throws what etcd answers to the revocation, unless the lease is gone already
    */
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** Milliseconds between two renewals, and for one attempt at a call: a third of the TTL. */
+  get #attempt(): number {
+    return (this.#ttl * 1000) / 3;
+  }
+
+  async #close(): Promise<void> {
     this.#end('closed');
     await this.#keepAlive;
     const left = this.#deadline - performance.now();
@@ -130,15 +145,6 @@ export class Session implements AsyncDisposable {
     } catch (error) {
       if (!(error instanceof EtcdLeaseInvalidError) && error !== limit.signal.reason) throw error;
     }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
-  }
-
-  /** Milliseconds between two renewals, and for one attempt at a call: a third of the TTL. */
-  get #attempt(): number {
-    return (this.#ttl * 1000) / 3;
   }
 
   #end(reason: SessionEnd): void {

@@ -2,9 +2,10 @@
 // and etcdctl that scripts/setup.sh found (3.4 or newer). Heartbeat and election time-outs stay
 // at etcd's defaults: they decide how long the shortest lease is (asking for 1 s grants 2 s).
 
-import { rmSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { get } from 'node:http';
+import * as http from 'node:http';
+import * as https from 'node:https';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,10 +24,19 @@ export interface EtcdOptions {
   clientPort?: number;
   /** A folder that stays the caller's. Default: a temporary one, removed by `stop`. */
   dataDir?: string;
+  /** Serve clients over TLS only, and only those with a certificate of `ca`. */
+  tls?: TlsFiles;
   /** Further flags for every member. */
   args?: string[];
   /** Called with every line a member logs. */
   onLine?: (line: string) => void;
+}
+
+/** PEM files; the certificate is good for a server at 127.0.0.1 and for a client. */
+export interface TlsFiles {
+  ca: string;
+  cert: string;
+  key: string;
 }
 
 export interface Etcd extends AsyncDisposable {
@@ -88,7 +98,7 @@ async function tryToStart(options: EtcdOptions): Promise<Etcd> {
   const ports = await freePorts(names.length * 2);
   const places = names.map((name, i) => ({
     name,
-    client: `http://127.0.0.1:${(i === 0 ? options.clientPort : undefined) ?? ports[2 * i]}`,
+    client: `${options.tls ? 'https' : 'http'}://127.0.0.1:${(i === 0 ? options.clientPort : undefined) ?? ports[2 * i]}`,
     peer: `http://127.0.0.1:${ports[2 * i + 1]}`,
   }));
   const cluster = places.map(({ name, peer }) => `${name}=${peer}`).join(',');
@@ -105,8 +115,8 @@ async function tryToStart(options: EtcdOptions): Promise<Etcd> {
     return new MemberProcess(
       name,
       client,
-      [...Object.entries(flags).flat(), ...(options.args ?? [])],
-      options.onLine,
+      [...Object.entries(flags).flat(), ...tlsFlags(options.tls), ...(options.args ?? [])],
+      options,
     );
   });
   const stop = async (): Promise<void> => {
@@ -124,7 +134,8 @@ async function tryToStart(options: EtcdOptions): Promise<Etcd> {
   return {
     endpoints,
     members,
-    ctl: (...args) => runEtcdctl(['--endpoints', endpoints.join(','), ...args]),
+    ctl: (...args) =>
+      runEtcdctl(['--endpoints', endpoints.join(','), ...tlsOptions(options.tls), ...args]),
     stop,
     [Symbol.asyncDispose]: stop,
   };
@@ -137,7 +148,7 @@ class MemberProcess implements Member {
     readonly name: string,
     readonly endpoint: string,
     private readonly args: string[],
-    private readonly onLine: EtcdOptions['onLine'],
+    private readonly options: EtcdOptions,
   ) {
     this.#program = this.#start();
   }
@@ -177,7 +188,7 @@ class MemberProcess implements Member {
       .catch((error: Error) => {
         throw this.#explained(error);
       });
-    while (!(await isHealthy(this.endpoint))) {
+    while (!(await isHealthy(this.endpoint, this.options.tls))) {
       if (performance.now() > deadline) {
         throw new Error(`etcd on ${this.endpoint} has no leader after ${START_TIMEOUT_MS} ms`);
       }
@@ -189,7 +200,7 @@ class MemberProcess implements Member {
     return Program.start(binary('etcd'), this.args, {
       // Before 3.5 etcd starts on arm64 only when told so.
       env: { ETCD_UNSUPPORTED_ARCH: process.arch },
-      ...(this.onLine && { onLine: this.onLine }),
+      ...(this.options.onLine && { onLine: this.options.onLine }),
     });
   }
 
@@ -208,10 +219,26 @@ async function runEtcdctl(args: string[]): Promise<string> {
   return program.stdout;
 }
 
+function tlsFlags(tls: TlsFiles | undefined): string[] {
+  if (!tls) return [];
+  const own = ['--cert-file', tls.cert, '--key-file', tls.key];
+  return [...own, '--client-cert-auth', '--trusted-ca-file', tls.ca];
+}
+
+function tlsOptions(tls: TlsFiles | undefined): string[] {
+  return tls ? ['--cacert', tls.ca, '--cert', tls.cert, '--key', tls.key] : [];
+}
+
 /** Asks /health, which etcd answers from a linearizable read. */
-function isHealthy(endpoint: string): Promise<boolean> {
+function isHealthy(endpoint: string, tls: TlsFiles | undefined): Promise<boolean> {
+  const files = tls && {
+    ca: readFileSync(tls.ca),
+    cert: readFileSync(tls.cert),
+    key: readFileSync(tls.key),
+  };
   return new Promise((resolve) => {
-    const request = get(`${endpoint}/health`, { agent: false, timeout: 1000 }, (response) => {
+    const options = { agent: false, timeout: 1000, ...files };
+    const request = (tls ? https : http).get(`${endpoint}/health`, options, (response) => {
       response.resume();
       resolve(response.statusCode === 200);
     });
