@@ -1,10 +1,14 @@
 // Against servers in this process; the program against the real storage is in main.test.ts.
 
-import { once } from 'node:events';
-import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
-import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net';
+import { getEventListeners, once } from 'node:events';
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type RequestListener,
+} from 'node:http';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { Refused, write } from './storage-client.js';
 
 const record = { key: 'key0', value: 'value from client 1', version: 1n };
@@ -54,7 +58,7 @@ test.each([
   ['half an answer', accepted.slice(0, -1)],
   ['something else than an object', '[]'],
   ['a field of another type', '{"err":1}'],
-])('an answer of %s is an error that says so, not a refusal', async (_what, answer) => {
+])('%s for an answer is an error that says so, not a refusal', async (_what, answer) => {
   const { url } = await storage(answer);
   const error = await write(url, record).catch((error: unknown) => error);
   expect(error).not.toBeInstanceOf(Refused);
@@ -104,7 +108,7 @@ test('a connection that is cut before or within the answer is an error', async (
 });
 
 test('what does not speak HTTP is an error', async () => {
-  const { url } = await listening(createTcpServer((socket) => socket.end('SSH-2.0\r\n')));
+  const { url } = await listening(createServer((socket) => socket.end('SSH-2.0\r\n')));
   await expect(write(url, record)).rejects.toThrow('failed to send a request to storage: Parse');
 });
 
@@ -118,7 +122,7 @@ test.each(['before', 'within'])('an abort %s the answer ends the write at once',
   const [request] = (await once(server, 'request')) as [IncomingMessage];
   control.abort();
   await expect(writing).rejects.toThrow('The operation was aborted');
-  if (!request.socket.destroyed) await once(request.socket, 'close');
+  await closed(request.socket);
 });
 
 test('nothing is sent once the signal has been aborted', async () => {
@@ -129,13 +133,37 @@ test('nothing is sent once the signal has been aborted', async () => {
 
 test('a write leaves no listener on the signal and no connection', async () => {
   const { url, server } = await storage(accepted);
-  const { signal, listeners } = countingSignal();
-  const connected: Promise<[AddressInfo & import('node:net').Socket]> = once(
-    server,
-    'connection',
-  ) as never;
+  const connected: Promise<Socket[]> = once(server, 'connection');
+  const { signal } = new AbortController();
   await write(url, record, signal);
-  const [socket] = await connected;
-  if (!socket.destroyed) await once(socket, 'close');
-  expect(listeners()).toBe(0);
+  await Promise.all((await connected).map(closed));
+  await vi.waitFor(() => expect(getEventListeners(signal, 'abort')).toEqual([]));
 });
+
+async function closed(socket: Socket): Promise<void> {
+  if (!socket.destroyed) await new Promise((resolve) => socket.once('close', resolve));
+}
+
+/** A storage that gives everyone the same answer, and what it was asked. */
+async function storage(answer: string, status = 200) {
+  const requests: { method: unknown; type: unknown; body: string }[] = [];
+  const { url, server } = await serve(async (request, response) => {
+    const { method, headers } = request;
+    requests.push({ method, type: headers['content-type'], body: await text(request) });
+    response.writeHead(status).end(answer);
+  });
+  return { url, server, requests };
+}
+
+function serve(handle: RequestListener) {
+  const server = createHttpServer(handle);
+  onTestFinished(() => server.closeAllConnections());
+  return listening(server);
+}
+
+async function listening<T extends Server>(server: T): Promise<{ url: string; server: T }> {
+  server.listen(0, '127.0.0.1');
+  onTestFinished(() => void server.close());
+  await once(server, 'listening');
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, server };
+}

@@ -1,0 +1,112 @@
+// `npm run demo`: the walk-through of the README with real processes on a private etcd. Shows what
+// every terminal would show, checks every line, and exits 0 only if all came as expected. Client 1
+// runs under a pseudo-terminal, so that its "any key" is a key press.
+
+import { type Etcd, etcdctl, startEtcd } from './lib/etcd.js';
+import { exitCode, interruption } from './lib/interruption.js';
+import { Program, type ProgramOptions, startClient, startStorage } from './lib/program.js';
+import { Screen } from './lib/screen.js';
+import { check, Terminal } from './lib/terminal.js';
+
+const labels = ['storage', 'client 1', 'client 2', 'etcdctl', 'reader'] as const;
+const screen = new Screen<(typeof labels)[number]>(process.stdout, labels);
+const interrupted = interruption();
+
+try {
+  await using etcd = await startEtcd();
+  await play(etcd);
+  screen.narrate('Every line came as expected.');
+} catch (error) {
+  if (!interrupted.aborted) {
+    console.error(`\ndemo: ${(error as Error).message}`);
+    process.exit(1);
+  }
+}
+process.exit(interrupted.aborted ? exitCode(interrupted.reason) : 0);
+
+async function play(etcd: Etcd): Promise<void> {
+  const [endpoint = ''] = etcd.endpoints;
+
+  screen.narrate(
+    'An etcd for this demo runs already. Storage comes next: it keeps a value and a version for\n' +
+      'every key, and overwrites a value only for a writer that comes with the same version.',
+  );
+  await using storage = await open('storage', 'storage --listen localhost:0', (options) =>
+    startStorage([], options),
+  );
+  await storage.prints('storage listening on <url> (<addresses>)');
+  const { url } = storage.program;
+  const args = ['--endpoints', endpoint, '--storage', url];
+
+  screen.narrate(
+    'Client 1 takes the lock. The ID of the lease that it holds the lock by is its version.\n' +
+      'It stops before the write, as a program may that is swapped out or collects garbage.',
+  );
+  await using client1 = await open('client 1', `client 1 ${args.join(' ')}`, (options) =>
+    startClient(1, args, { ...options, tty: true }),
+  );
+  await client1.prints('<time> client 1 starts');
+  await client1.prints('<time> created etcd client and session');
+  const lease1 = await client1.prints('<time> acquired lock, version: <hex>');
+  await client1.prints(
+    `<time> please manually revoke the lease using 'etcdctl lease revoke ${lease1}' or wait for ` +
+      'it to expire, then start executing client 2 and hit any key...',
+  );
+
+  screen.narrate(
+    'Revoking the lease does at once what too long a pause does in the end: it frees the lock.',
+  );
+  const padded = lease1.padStart(16, '0'); // etcdctl writes all 16 digits of an ID
+  await runEtcdctl(endpoint, ['lease', 'list'], ['found 1 leases', padded]);
+  await runEtcdctl(endpoint, ['lease', 'revoke', lease1], [`lease ${padded} revoked`]);
+
+  screen.narrate('Client 2 gets the lock, by a lease of its own, and writes.');
+  await using client2 = await open('client 2', `client 2 ${args.join(' ')}`, (options) =>
+    startClient(2, args, options),
+  );
+  await client2.prints('<time> client 2 starts');
+  await client2.prints('<time> created etcd client and session');
+  const lease2 = await client2.prints('<time> acquired lock, version: <hex>');
+  await client2.prints('<time> this is client 2, continuing');
+  await client2.prints(`<time> successfully write a key to storage using lease ${lease2}`);
+  await client2.ends();
+
+  screen.narrate(
+    'A key is pressed: client 1 goes on as if it still held the lock, and writes too.',
+  );
+  client1.program.write('x');
+  await client1.prints('<time> resuming client 1');
+  await client1.prints(
+    '<time> expected fail to write to storage with old lease version: error: given version ' +
+      `(${lease1}) is different from the existing version (${lease2})`,
+  );
+  await client1.ends();
+
+  screen.narrate(
+    'The lock could not stop that write, the version did: what client 2 wrote is there.',
+  );
+  const request = '{"op":"read","key":"key0"}';
+  screen.show('reader', `POST ${url} ${request}`);
+  const response = await fetch(url, { method: 'POST', body: request });
+  const answer = await response.text();
+  screen.show('reader', answer);
+  const version = BigInt(`0x${lease2}`);
+  check('reader', `{"val":"value from client 2","version":${version},"err":""}`, answer);
+}
+
+async function runEtcdctl(endpoint: string, args: string[], lines: string[]): Promise<void> {
+  await using terminal = await open('etcdctl', `etcdctl ${args.join(' ')}`, (options) =>
+    Program.start(etcdctl, ['--endpoints', endpoint, ...args], options),
+  );
+  for (const line of lines) await terminal.prints(line);
+  await terminal.ends();
+}
+
+async function open<P extends Program>(
+  label: (typeof labels)[number],
+  command: string,
+  start: (options: ProgramOptions) => P | Promise<P>,
+): Promise<Terminal<P>> {
+  interrupted.throwIfAborted();
+  return await Terminal.open(screen, label, command, start);
+}
