@@ -358,6 +358,7 @@ describe.concurrent('the command line', () => {
     ['usage: client <1 or 2>', ['1', '2']],
     ['mode should be 1 or 2 (given value is x)', ['x']],
     ['mode should be 1 or 2 (given value is 3)', ['3']],
+    ['mode should be 1 or 2 (given value is 1.0)', ['1.0']],
     ['mode should be 1 or 2 (given value is )', ['']],
   ])('%s, for %j', async (line, args) => {
     await using client = run(args);

@@ -5,7 +5,9 @@ export default defineConfig({
     include: ['{client,storage,scripts}/**/*.test.ts'],
     globalSetup: ['scripts/lib/vitest-etcd.ts'],
     pool: 'forks',
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
+    maxWorkers: 3,
+    // Far above what any test takes: what is waited for has limits of its own.
+    testTimeout: 90_000,
+    hookTimeout: 90_000,
   },
 });

@@ -26,8 +26,7 @@ export interface Leader {
 export class Election {
   readonly #prefix: string;
   #place: Place | undefined;
-  #token = 0n;
-  #modRevision = 0n;
+  #own: Queued | undefined;
 
   constructor(
     /** The session whose end is the end of the leadership. */
@@ -44,20 +43,22 @@ export class Election {
    */
   static resume(session: Session, name: string, leader: Pick<Leader, 'key' | 'token'>): Election {
     const election = new Election(session, name);
+    // What it stands for shows with the next proclamation.
+    const own = { key: leader.key, value: '', revision: leader.token, modRevision: 0n };
     election.#place = Place.of(session, election.#prefix, leader.key);
-    election.#place.resume(election, leader.token);
-    election.#token = leader.token;
+    election.#place.resume(own);
+    election.#own = own;
     return election;
   }
 
   /** The leader's key while this is the leader, as far as it knows; otherwise empty. */
   get key(): string {
-    return this.#place?.key ?? '';
+    return this.#own?.key ?? '';
   }
 
   /** The fencing token: the create revision of the own key; 0n when not the leader. */
   get token(): bigint {
-    return this.#token;
+    return this.#own?.revision ?? 0n;
   }
 
   /**
@@ -69,13 +70,13 @@ export class Election {
   async campaign(value: string, { signal, timeout }: LockOptions = {}): Promise<void> {
     using scope = new Scope([this.session.signal, signal], timeout);
     const place = Place.of(this.session, this.#prefix);
-    const own = await place.take(this, value, true, scope.signal);
+    const own = await place.take(value, true, scope.signal);
+    place.forget(this.#own);
+    this.#own = own;
     this.#place = place;
-    this.#token = own.revision;
-    this.#modRevision = own.modRevision;
     if (own.value === value) return;
     try {
-      await this.#put(place, value, scope.signal);
+      await this.#put(own, value, scope.signal);
     } catch (error) {
       await within(this.session.ttl * 1000, undefined, this.resign());
       throw error;
@@ -88,9 +89,9 @@ export class Election {
    * @throws NotLeader when this is not, or no longer, the leader; otherwise as `campaign`
    */
   async proclaim(value: string, { signal, timeout }: LockOptions = {}): Promise<void> {
-    if (!this.#place) throw new NotLeader();
+    if (!this.#own) throw new NotLeader();
     using scope = new Scope([this.session.signal, signal], timeout);
-    await this.#put(this.#place, value, scope.signal);
+    await this.#put(this.#own, value, scope.signal);
   }
 
   /**
@@ -100,11 +101,12 @@ export class Election {
    *   on in the background)
    */
   async resign({ signal, timeout }: LockOptions = {}): Promise<void> {
-    const place = this.#place;
-    this.#forget();
-    if (!place) return;
+    const [place, own] = [this.#place, this.#own];
+    this.#place = undefined;
+    this.#own = undefined;
+    if (!place || !own) return;
     using scope = new Scope([signal], timeout);
-    await place.leave(this, scope.signal);
+    await place.leave(own, scope.signal);
   }
 
   /**
@@ -145,39 +147,33 @@ export class Election {
   }
 
   /** Puts the value if the key still is as this leader left it, so that no late attempt can win. */
-  async #put(place: Place, value: string, signal: AbortSignal): Promise<void> {
-    const key = Buffer.from(place.key);
+  async #put(own: Queued, value: string, signal: AbortSignal): Promise<void> {
+    const key = Buffer.from(own.key);
     const { etcd, leaseId } = this.session;
     for (;;) {
       const guard = { key, result: 'Equal' } as const;
       const request: ITxnRequest = {
         compare: [
-          { ...guard, target: 'Create', create_revision: String(this.#token) },
-          { ...guard, target: 'Mod', mod_revision: String(this.#modRevision) },
+          { ...guard, target: 'Create', create_revision: String(own.revision) },
+          { ...guard, target: 'Mod', mod_revision: String(own.modRevision) },
         ],
         success: [{ request_put: { key, value: Buffer.from(value), lease: String(leaseId) } }],
         failure: [{ request_range: { key } }],
       };
       const answer = await rpc((call) => etcd.kv.txn(request, call), { signal });
       if (answer.succeeded) {
-        this.#modRevision = BigInt(answer.header.revision);
+        own.modRevision = BigInt(answer.header.revision);
         return;
       }
       const found = firstKey(answer.responses[0]?.response_range);
-      if (found?.revision !== this.#token) {
-        this.#forget();
+      if (found?.revision !== own.revision) {
+        if (this.#own === own) await this.resign();
         throw new NotLeader();
       }
       // Put by an earlier attempt whose answer was lost, or by hand: go on from there.
-      this.#modRevision = found.modRevision;
+      own.modRevision = found.modRevision;
       if (found.value === value) return;
     }
-  }
-
-  #forget(): void {
-    this.#place = undefined;
-    this.#token = 0n;
-    this.#modRevision = 0n;
   }
 }
 

@@ -18,7 +18,7 @@ export interface LockOptions {
 export class Mutex {
   readonly #prefix: string;
   #place: Place | undefined;
-  #token = 0n;
+  #own: Queued | undefined;
 
   constructor(
     /** The session whose end is the end of the lock. */
@@ -41,7 +41,7 @@ export class Mutex {
    * holder to holder, which lease IDs do not. Stays the same when the session locks again.
    */
   get token(): bigint {
-    return this.#token;
+    return this.#own?.revision ?? 0n;
   }
 
   /**
@@ -72,12 +72,12 @@ export class Mutex {
    *   did not confirm in time (the release goes on in the background)
    */
   async unlock({ signal, timeout }: LockOptions = {}): Promise<boolean> {
-    if (!this.#place) throw new LockReleased();
-    const place = this.#place;
+    const [place, own] = [this.#place, this.#own];
+    if (!place || !own) throw new LockReleased();
     this.#place = undefined;
-    this.#token = 0n;
+    this.#own = undefined;
     using scope = new Scope([signal], timeout);
-    return await place.leave(this, scope.signal);
+    return await place.leave(own, scope.signal);
   }
 
   /**
@@ -85,7 +85,7 @@ export class Mutex {
    * `etcd.kv.txn({ compare: [mutex.isOwner()], … })`. Never true when not locked.
    */
   isOwner(): ICompare {
-    const revision = this.#place ? this.#token : -1n;
+    const revision = this.#own?.revision ?? -1n;
     return {
       key: Buffer.from(this.key),
       target: 'Create',
@@ -101,7 +101,7 @@ export class Mutex {
    * @throws LockReleased, SessionExpired
    */
   assertHeld(): void {
-    if (!this.#place) throw new LockReleased();
+    if (!this.#own) throw new LockReleased();
     if (this.session.signal.aborted) throw this.session.signal.reason;
     if (this.session.expired) throw new SessionExpired('expired');
   }
@@ -109,12 +109,9 @@ export class Mutex {
   async #acquire(wait: boolean, { signal, timeout }: LockOptions): Promise<void> {
     using scope = new Scope([this.session.signal, signal], timeout);
     const place = Place.of(this.session, this.#prefix);
-    let own: Queued;
-    do {
-      own = await place.take(this, this.value, wait, scope.signal);
-      // An unlock of an earlier lock of this object may have come between the grant and this line.
-    } while (!place.isHeldBy(this, own.revision));
-    this.#token = own.revision;
+    const own = await place.take(this.value, wait, scope.signal);
+    place.forget(this.#own);
+    this.#own = own;
     this.#place = place;
   }
 }

@@ -23,8 +23,8 @@ export class Place {
   readonly key: string;
   readonly #session: Session;
   readonly #prefix: string;
-  /** Who has been granted the key of which revision. */
-  readonly #holders = new Map<object, bigint>();
+  /** What has been granted and not yet left: each grant is an object of its own. */
+  readonly #holders = new Set<Queued>();
   /** Attempts under way or waiting for their turn; the last of them. */
   #attempts = 0;
   #tail: Promise<unknown> = Promise.resolve();
@@ -35,7 +35,7 @@ export class Place {
   /** Deletions under way; the last of them. */
   #deletions = 0;
   #deleting: Promise<unknown> = Promise.resolve();
-  /** The newest key whose deletion has begun. */
+  /** The key whose deletion has begun last, by its revision. */
   #freed = 0n;
   #sweeping: Sweep | undefined;
 
@@ -65,14 +65,14 @@ export class Place {
    * session go one after another.
    *
    * @param value for the key, if it is not there already
-   * @returns the own key as it was when joining; now it is the oldest
+   * @returns the own key as it was when joining, now the oldest: the ticket to leave with
    * @throws Locked when somebody else is first and `wait` is false; SessionExpired; the signal's
    *   reason. After any of them the own key is gone, or goes as soon as etcd can be reached, or
    *   with its lease.
    */
-  async take(holder: object, value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
+  async take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     const before = this.#tail;
-    const attempt = until(signal, before).then(() => this.#take(holder, value, wait, signal));
+    const attempt = until(signal, before).then(() => this.#take(value, wait, signal));
     // Whoever comes next waits for those before too, should this attempt give up earlier.
     this.#tail = Promise.allSettled([before, attempt]).then(() => {});
     this.#attempts++;
@@ -84,33 +84,31 @@ export class Place {
     }
   }
 
-  /** Whether the holder was granted the key of `revision` and has not left since. */
-  isHeldBy(holder: object, revision: bigint): boolean {
-    return this.#holders.get(holder) === revision;
+  /** Hands the own key over to `own`: from now on it is the only ticket to leave with. */
+  resume(own: Queued): void {
+    this.#holders.clear();
+    this.#holders.add(own);
   }
 
-  /** Hands the key of `revision` over to `holder`: from now on it alone says when to leave. */
-  resume(holder: object, revision: bigint): void {
-    this.#holders.clear();
-    this.#holders.set(holder, revision);
+  /** Gives up a ticket for which there is a newer one, and keeps the place. */
+  forget(own: Queued | undefined): void {
+    if (own) this.#holders.delete(own);
   }
 
   /**
-   * Deletes the own key if it still is the one this holder was granted and nobody else holds it.
+   * Deletes the own key if it still is the one that was granted and nobody else holds it.
    * Resolves when it is known to be gone, be it with its lease.
    *
    * @returns whether it was there until now, as far as can be told
    * @throws the signal's reason; the deletion goes on in the background
    */
-  async leave(holder: object, signal: AbortSignal): Promise<boolean> {
-    const revision = this.#holders.get(holder);
-    this.#holders.delete(holder);
-    if (revision === undefined) return false;
-    if (this.#isHeld(revision)) return true;
-    return until(signal, this.#delete(revision));
+  async leave(own: Queued, signal: AbortSignal): Promise<boolean> {
+    if (!this.#holders.delete(own)) return false;
+    if (this.#isHeld(own.revision)) return true;
+    return until(signal, this.#delete(own.revision));
   }
 
-  async #take(holder: object, value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
+  async #take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     let revision: bigint | undefined;
     let joined = false;
     try {
@@ -119,7 +117,7 @@ export class Place {
       await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
       joined = true;
       let { own, owner } = await this.#enter(value, signal);
-      while (own.revision <= this.#freed) {
+      while (own.revision === this.#freed) {
         // Another holder has left meanwhile, and the key that was found here goes with it.
         await until(signal, this.#deleting);
         ({ own, owner } = await this.#enter(value, signal));
@@ -131,7 +129,7 @@ export class Place {
       }
       if (this.#session.expired) throw new SessionExpired('expired');
       // Not a tick after the last check: who leaves from now on sees that the key is in use.
-      this.#holders.set(holder, revision);
+      this.#holders.add(own);
       return own;
     } catch (error) {
       const cleaned = joined ? this.#abandon(revision) : Promise.resolve();
@@ -222,7 +220,7 @@ export class Place {
   }
 
   #isHeld(revision: bigint): boolean {
-    return [...this.#holders.values()].includes(revision);
+    return [...this.#holders].some((own) => own.revision === revision);
   }
 
   /**
@@ -233,7 +231,7 @@ export class Place {
    */
   #delete(revision: bigint | undefined): Promise<boolean> {
     this.#deletions++;
-    if (revision !== undefined && revision > this.#freed) this.#freed = revision;
+    if (revision !== undefined) this.#freed = revision;
     const deleted = this.#deleting
       .then(() => this.#deleteOnce(revision))
       .finally(() => {
@@ -294,15 +292,20 @@ export class Place {
     using scope = new Scope([this.#session.signal, stop]);
     while (this.#joining.size + this.#unanswered > 0 && !scope.signal.aborted) {
       await this.#deleteOnce(undefined);
-      if (this.#unanswered > 0) await delay(this.#attempt, scope.signal).catch(() => {});
+      if (this.#unanswered > 0) await delay(this.#interval, scope.signal).catch(() => {});
     }
     this.#sweeping = undefined;
     this.#settle();
   }
 
-  /** Milliseconds for a first attempt at a call. */
-  get #attempt(): number {
+  /** Milliseconds between two looks for what a late request may have left. */
+  get #interval(): number {
     return (this.#session.ttl * 1000) / 3;
+  }
+
+  /** Milliseconds for a first attempt at a call: a short lease leaves little time for a second. */
+  get #attempt(): number {
+    return Math.min(this.#interval, FIRST_ATTEMPT);
   }
 }
 
@@ -343,6 +346,8 @@ interface Sweep {
   done: Promise<void>;
 }
 
+/** Milliseconds for a first attempt at a call, with a lease that is long enough. */
+const FIRST_ATTEMPT = 1000;
 /** Milliseconds that a failed attempt waits for its own clean-up. */
 const CLEAN_UP = 500;
 

@@ -68,7 +68,10 @@ export async function rpc<T>(
 
 /** Whether another attempt, perhaps at another member, may succeed. */
 export function isTransient(error: unknown): boolean {
-  return error instanceof Error && (isRecoverableError(error) || 'isBrokenCircuitError' in error);
+  if (!(error instanceof Error)) return false;
+  // etcd out of space stays so until somebody makes room, by hand.
+  if (/database space exceeded/.test(error.message)) return false;
+  return isRecoverableError(error) || 'isBrokenCircuitError' in error;
 }
 
 /** Whether the request certainly never left: no connection was there to send it on. */
