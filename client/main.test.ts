@@ -474,20 +474,30 @@ function run(args: string[], options?: ProgramOptions): Program {
 /** Shell: prints `raw` once the terminal is in raw mode. */
 const WATCH = 'until stty -a < /dev/tty | grep -q -e -icanon; do sleep 0.2; done; echo raw';
 
-/** Client 1 on a terminal, in a shell that shows the terminal's settings before and after. */
+/**
+ * Client 1 on a terminal, in a shell that shows the terminal's settings before and after, and stays:
+ * what is shown last on a terminal may be lost with it.
+ */
 function onTerminal(args: string[]): Program {
   const client = `sh -c 'echo "pid $$"; exec "$@"' sh "$@"`;
-  const shell = [
-    'trap : INT QUIT; ulimit -c 0',
-    `stty -a; (${WATCH}) & ${client}; echo "exit code $?"; stty -a`,
-  ];
+  const shell = `
+    trap : INT QUIT
+    ulimit -c 0
+    stty -a
+    (${WATCH}) &
+    ${client}
+    echo "exit code $?"
+    stty -a
+    echo end
+    read -r _`;
   const command = [process.execPath, SCRIPT, '1', ...args];
-  return Program.start('sh', ['-c', shell.join('\n'), 'sh', ...command], { tty: true });
+  return Program.start('sh', ['-c', shell, 'sh', ...command], { tty: true });
 }
 
+/** Waits for the end of client 1 and checks the settings. Returns the exit code. */
 async function endOnTerminal(terminal: Program): Promise<number> {
-  await terminal.exited;
-  const shown = /^(.*\n)pid \d+\n.*exit code (\d+)\n(.*)$/s.exec(terminal.stdout);
+  await terminal.line(/^end$/);
+  const shown = /^(.*\n)pid \d+\n.*exit code (\d+)\n(.*)end\n$/s.exec(terminal.stdout);
   const [, before, code, after] = shown ?? expect.unreachable(terminal.stdout);
   expect(before).toContain(' icanon');
   expect(after).toBe(before);

@@ -56,11 +56,11 @@ export async function connect(options: ConnectOptions = {}): Promise<Etcd3> {
     hosts,
     ...(await credentials(options, hosts)),
     ...authentication(options),
-    defaultCallOptions: ({ isStream }) => (isStream ? {} : bounded()),
+    defaultCallOptions: ({ isStream }) => (isStream ? {} : within(CALL_LIMIT)),
     grpcOptions: {
       // A connection that swallows everything is only left behind with a pool that is our own.
       'grpc.use_local_subchannel_pool': 1,
-      // As in Go, a proxy for the web is none for etcd on this machine.
+      // gRPC would take a proxy for the web even to this machine.
       'grpc.enable_http_proxy': 0,
     },
     faultHandling: {
@@ -73,6 +73,11 @@ export async function connect(options: ConnectOptions = {}): Promise<Etcd3> {
     return etcd;
   } catch (error) {
     etcd.close();
+    if (/authentication is not enabled/.test(String(error)) && options.user !== undefined) {
+      // As in Go: then there is nobody to ask who we are.
+      const { user, ...anonymous } = options;
+      return await connect(anonymous);
+    }
     if (!(error instanceof Unreachable)) throw error;
     const reason = error.cause instanceof Error ? error.cause.message : error.message;
     throw new Unreachable(
@@ -84,9 +89,11 @@ export async function connect(options: ConnectOptions = {}): Promise<Etcd3> {
 
 /** Milliseconds for a call that sets no deadline of its own. */
 const CALL_LIMIT = 5000;
+/** Milliseconds for one member to check a password. etcd3 asks them in order, and all calls wait. */
+const PASSWORD_LIMIT = 1500;
 
-function bounded() {
-  return { deadline: Date.now() + CALL_LIMIT };
+function within(ms: number) {
+  return { deadline: Date.now() + ms };
 }
 
 async function credentials(
@@ -112,7 +119,7 @@ function authentication({ user }: ConnectOptions): Pick<IOptions, 'auth'> {
   const colon = user.indexOf(':');
   if (colon < 1) throw new RangeError('expected user to be name:password');
   const [username, password] = [user.slice(0, colon), user.slice(colon + 1)];
-  return { auth: { username, password, callOptions: bounded } };
+  return { auth: { username, password, callOptions: () => within(PASSWORD_LIMIT) } };
 }
 
 function checkEndpoints(endpoints: readonly string[]): string[] {

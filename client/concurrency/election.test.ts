@@ -126,7 +126,7 @@ describe.concurrent('an election', () => {
       new Election(await peer.session(), name),
     ];
     await a.campaign('a');
-    await expect(b.campaign('b', { timeout: 100 })).rejects.toThrow(Timeout);
+    await expect(b.campaign('b', { timeout: 1000 })).rejects.toThrow(Timeout);
     const reason = new Error('enough');
     await expect(b.campaign('b', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
     expect(await peer.queue(name)).toMatchObject([{ key: a.key }]);

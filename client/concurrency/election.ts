@@ -6,7 +6,7 @@
 import type { ITxnRequest } from 'etcd3';
 import { NoLeader, NotLeader } from './errors.js';
 import type { LockOptions } from './mutex.js';
-import { firstKey, oldest, Place, type Queued, rangeOf } from './queue.js';
+import { CLEAN_UP, firstKey, oldest, Place, type Queued, rangeOf } from './queue.js';
 import { rpc } from './rpc.js';
 import type { Session } from './session.js';
 import { Scope, until, within } from './timing.js';
@@ -44,7 +44,7 @@ export class Election {
   static resume(session: Session, name: string, leader: Pick<Leader, 'key' | 'token'>): Election {
     const election = new Election(session, name);
     // What it stands for shows with the next proclamation.
-    const own = { key: leader.key, value: '', revision: leader.token, modRevision: 0n };
+    const own = { key: leader.key, value: '', revision: leader.token, modRevision: 0n, lease: 0n };
     election.#place = Place.of(session, election.#prefix, leader.key);
     election.#place.resume(own);
     election.#own = own;
@@ -78,7 +78,7 @@ export class Election {
     try {
       await this.#put(own, value, scope.signal);
     } catch (error) {
-      await within(this.session.ttl * 1000, undefined, this.resign());
+      await within(CLEAN_UP, undefined, this.resign());
       throw error;
     }
   }
@@ -97,8 +97,8 @@ export class Election {
   /**
    * Gives the leadership up. Fine when this is not the leader, as in Go.
    *
-   * @throws Timeout or the signal's reason when etcd did not confirm in time (the resignation goes
-   *   on in the background)
+   * @throws Unreachable or the signal's reason when etcd did not confirm in time (the resignation
+   *   goes on in the background)
    */
   async resign({ signal, timeout }: LockOptions = {}): Promise<void> {
     const [place, own] = [this.#place, this.#own];
@@ -123,9 +123,10 @@ export class Election {
 
   /**
    * Follows who leads and what it proclaims, beginning with the present leader. Not every value in
-   * between need be seen, but the last one always is. Does not depend on the session.
+   * between need be seen, but the last one always is. Does not depend on the session. Leaving the
+   * loop ends it; what ends it while it waits is the signal.
    *
-   * @throws the signal's reason
+   * @throws the signal's reason; PermissionDenied
    */
   async *observe({ signal }: Pick<LockOptions, 'signal'> = {}): AsyncGenerator<Leader, void, void> {
     const { etcd, ttl } = this.session;
@@ -163,6 +164,7 @@ export class Election {
       const answer = await rpc((call) => etcd.kv.txn(request, call), { signal });
       if (answer.succeeded) {
         own.modRevision = BigInt(answer.header.revision);
+        own.lease = leaseId;
         return;
       }
       const found = firstKey(answer.responses[0]?.response_range);
@@ -172,7 +174,7 @@ export class Election {
       }
       // Put by an earlier attempt whose answer was lost, or by hand: go on from there.
       own.modRevision = found.modRevision;
-      if (found.value === value) return;
+      if (found.value === value && found.lease === leaseId) return;
     }
   }
 }

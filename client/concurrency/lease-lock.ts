@@ -8,6 +8,7 @@ import type { Etcd3 } from 'etcd3';
 import { AlreadyHeld, LockConflict, Locked, LockLost, NotLocked } from './errors.js';
 import { type LockOptions, Mutex } from './mutex.js';
 import { Session, type SessionOptions } from './session.js';
+import { Scope } from './timing.js';
 
 /** A lock that is either taken at once or refused. */
 export class LeaseLock implements AsyncDisposable {
@@ -15,7 +16,7 @@ export class LeaseLock implements AsyncDisposable {
   readonly owner = randomUUID();
   readonly #etcd: Etcd3;
   readonly #ttl: number;
-  #acquiring = false;
+  #acquiring: { stop: AbortController; done: Promise<unknown> } | undefined;
   #session: Session | undefined;
   #mutex: Mutex | undefined;
 
@@ -38,20 +39,24 @@ export class LeaseLock implements AsyncDisposable {
    * @throws LockConflict when another holds it; AlreadyHeld when this object does; Unreachable or
    *   Timeout when etcd does not answer in time; the signal's reason; RangeError for the TTL
    */
-  async acquire(options: LockOptions = {}): Promise<bigint> {
+  async acquire({ signal, timeout = 5000 }: LockOptions = {}): Promise<bigint> {
     if (this.#acquiring || this.isLocked) throw new AlreadyHeld(this.key);
-    this.#acquiring = true;
+    const stop = new AbortController();
+    using scope = new Scope([signal, stop.signal], timeout);
+    const acquired = this.#acquire(scope.signal);
+    this.#acquiring = { stop, done: acquired.catch(() => {}) };
     try {
-      return await this.#acquire({ timeout: 5000, ...options });
+      return await acquired;
     } finally {
-      this.#acquiring = false;
+      this.#acquiring = undefined;
     }
   }
 
   /**
    * Releases the lock.
    *
-   * @throws NotLocked; LockLost when it was lost before, so that somebody else may have held it
+   * @throws NotLocked; LockLost when it was lost before, so that somebody else may have held it;
+   *   PermissionDenied when etcd refuses: then it ends with its lease
    */
   async release(): Promise<void> {
     const { session, mutex } = this.#forget();
@@ -82,21 +87,26 @@ export class LeaseLock implements AsyncDisposable {
     return this.#session?.signal ?? AbortSignal.abort(new NotLocked(this.key));
   }
 
-  /** Releases the lock if it is held. */
+  /** Releases the lock if it is held, and ends an `acquire` that is under way. */
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#acquiring?.stop.abort(new NotLocked(this.key));
+    await this.#acquiring?.done;
     const { session } = this.#forget();
     await session?.close();
   }
 
-  async #acquire(options: LockOptions): Promise<bigint> {
+  async #acquire(signal: AbortSignal): Promise<bigint> {
     // Lost but not released: whoever asks again has not noticed, or does not mind.
-    await this.#forget().session?.close();
-    const session = await Session.create(this.#etcd, { ...options, ttl: this.#ttl });
+    this.#forget()
+      .session?.close()
+      .catch(() => {});
+    const session = await Session.create(this.#etcd, { ttl: this.#ttl, signal });
     const mutex = new Mutex(session, this.key, this.owner);
     try {
-      await mutex.tryLock(options);
+      await mutex.tryLock({ signal });
     } catch (error) {
-      await session.close().catch(() => {});
+      // In the background: its lease runs out by itself, and etcd may be the one that is silent.
+      session.close().catch(() => {});
       throw error instanceof Locked ? new LockConflict(this.key, { cause: error }) : error;
     }
     this.#session = session;

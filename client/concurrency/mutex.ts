@@ -7,14 +7,21 @@ import { Place, placeKey, type Queued } from './queue.js';
 import type { Session } from './session.js';
 import { Scope } from './timing.js';
 
+/** Limits of a wait. After them it may take half a second more, to leave nothing behind. */
 export interface LockOptions {
   /** Ends the wait with the signal's reason. */
   signal?: AbortSignal;
-  /** Milliseconds to wait at most, then `Timeout`. Default: no limit but the session's. */
+  /**
+   * Milliseconds to wait at most, then `Timeout`, or `Unreachable` if etcd was silent for most of
+   * it. Default: no limit but the session's.
+   */
   timeout?: number;
 }
 
-/** A lock that one session at a time holds, first come, first served. */
+/**
+ * A lock that one session at a time holds, first come, first served. Mutexes of the same name in
+ * one session share it: the last of them to unlock frees it.
+ */
 export class Mutex {
   readonly #prefix: string;
   #place: Place | undefined;
@@ -47,8 +54,8 @@ export class Mutex {
   /**
    * Waits for the lock. Locking again in the same session succeeds at once.
    *
-   * @throws SessionExpired when the session ends first, Timeout, or the signal's reason. After any
-   *   of them nothing of ours is left in the queue, or it goes with the lease.
+   * @throws SessionExpired when the session ends first, Timeout, Unreachable, PermissionDenied, or
+   *   the signal's reason. After any of them nothing of ours is left in the queue, or it goes with the lease.
    */
   async lock(options: LockOptions = {}): Promise<void> {
     await this.#acquire(true, options);
@@ -68,8 +75,9 @@ export class Mutex {
    * newer lock of the same session.
    *
    * @returns whether it was held until now; false when it had been lost
-   * @throws LockReleased when this object holds no lock; Timeout or the signal's reason when etcd
-   *   did not confirm in time (the release goes on in the background)
+   * @throws LockReleased when this object holds no lock; Unreachable or the signal's reason when etcd
+   *   did not confirm in time (the release goes on in the background); PermissionDenied
+   *   when etcd refuses, and then the lock ends with the session
    */
   async unlock({ signal, timeout }: LockOptions = {}): Promise<boolean> {
     const [place, own] = [this.#place, this.#own];

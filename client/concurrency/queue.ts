@@ -6,7 +6,7 @@
 // - what cannot be cleaned up at once is cleaned up later, for as long as the session lives.
 
 import { type Etcd3, EtcdLeaseInvalidError, type IRangeResponse, type ITxnRequest } from 'etcd3';
-import { Locked, SessionExpired } from './errors.js';
+import { Locked, SessionExpired, Timeout, Unreachable } from './errors.js';
 import { type CallOptions, isTransient, type Limits, neverSent, rpc } from './rpc.js';
 import type { Session } from './session.js';
 import { delay, Scope, until, within } from './timing.js';
@@ -32,11 +32,12 @@ export class Place {
   readonly #joining = new Set<Promise<unknown>>();
   /** How many of them ended without an answer: each may take effect at any later time. */
   #unanswered = 0;
-  /** Deletions under way; the last of them. */
-  #deletions = 0;
+  /** How many deletions have begun, and ended; the last of them. */
+  #begun = 0;
+  #ended = 0;
   #deleting: Promise<unknown> = Promise.resolve();
-  /** The key whose deletion has begun last, by its revision. */
-  #freed = 0n;
+  /** Aborts when the session's own attempt finds others before it. */
+  #behind = new AbortController();
   #sweeping: Sweep | undefined;
 
   private constructor(session: Session, prefix: string, key: string) {
@@ -72,7 +73,8 @@ export class Place {
    */
   async take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     const before = this.#tail;
-    const attempt = until(signal, before).then(() => this.#take(value, wait, signal));
+    const turn = wait ? until(signal, before) : this.#turnUnlessBehind(before, signal);
+    const attempt = turn.then(() => this.#take(value, wait, signal));
     // Whoever comes next waits for those before too, should this attempt give up earlier.
     this.#tail = Promise.allSettled([before, attempt]).then(() => {});
     this.#attempts++;
@@ -100,31 +102,48 @@ export class Place {
    * Resolves when it is known to be gone, be it with its lease.
    *
    * @returns whether it was there until now, as far as can be told
-   * @throws the signal's reason; the deletion goes on in the background
+   * @throws the signal's reason, or Unreachable for its Timeout; the deletion goes on in the
+   *   background; PermissionDenied
    */
   async leave(own: Queued, signal: AbortSignal): Promise<boolean> {
     if (!this.#holders.delete(own)) return false;
     if (this.#isHeld(own.revision)) return true;
-    return until(signal, this.#delete(own.revision));
+    return await until(signal, this.#delete(own.revision)).catch((error) => {
+      // Nobody else can make this one wait.
+      throw error instanceof Timeout
+        ? new Unreachable(`no answer to the release within ${error.timeout} ms`, { cause: error })
+        : error;
+    });
+  }
+
+  /** For one who does not wait: an attempt before it that has to wait is an answer too. */
+  async #turnUnlessBehind(before: Promise<unknown>, signal: AbortSignal): Promise<void> {
+    using scope = new Scope([signal, this.#behind.signal]);
+    await until(scope.signal, before).catch((error) => {
+      throw this.#behind.signal.aborted && !signal.aborted ? new Locked() : error;
+    });
   }
 
   async #take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     let revision: bigint | undefined;
     let joined = false;
     try {
-      // A deletion under way must be answered first: it could hit the key that is found here.
-      this.#sweeping?.stop.abort();
-      await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
-      joined = true;
-      let { own, owner } = await this.#enter(value, signal);
-      while (own.revision === this.#freed) {
-        // Another holder has left meanwhile, and the key that was found here goes with it.
-        await until(signal, this.#deleting);
+      let begun: number;
+      let own: Queued;
+      let owner: Queued;
+      do {
+        // A deletion under way must be answered first: it could hit the key that is found here.
+        this.#sweeping?.stop.abort();
+        await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
+        begun = this.#begun;
+        joined = true;
         ({ own, owner } = await this.#enter(value, signal));
-      }
+        // Again, if another holder has left meanwhile: what was found here goes with it.
+      } while (begun !== this.#begun);
       revision = own.revision;
       if (owner.revision !== own.revision) {
         if (!wait) throw new Locked();
+        this.#behind.abort();
         await this.#waitForTurn(own, owner, signal);
       }
       if (this.#session.expired) throw new SessionExpired('expired');
@@ -138,6 +157,8 @@ export class Place {
       throw error instanceof EtcdLeaseInvalidError
         ? new SessionExpired('revoked', { cause: error })
         : error;
+    } finally {
+      if (this.#behind.signal.aborted) this.#behind = new AbortController();
     }
   }
 
@@ -145,7 +166,8 @@ export class Place {
   async #enter(value: string, signal: AbortSignal): Promise<{ own: Queued; owner: Queued }> {
     const key = Buffer.from(this.key);
     const oldest = { request_range: oldestFirst(this.#prefix) };
-    const put = { key, value: Buffer.from(value), lease: String(this.#session.leaseId) };
+    const lease = this.#session.leaseId;
+    const put = { key, value: Buffer.from(value), lease: String(lease) };
     const request: ITxnRequest = {
       compare: [{ key, target: 'Create', result: 'Equal', create_revision: '0' }],
       success: [{ request_put: put }, oldest],
@@ -154,7 +176,7 @@ export class Place {
     const join = (call: CallOptions) => this.#track(this.#session.etcd.kv.txn(request, call));
     const answer = await rpc(join, { signal, attempt: this.#attempt });
     const revision = BigInt(answer.header.revision);
-    const created = { key: this.key, value, revision, modRevision: revision };
+    const created = { key: this.key, value, revision, modRevision: revision, lease };
     const found = answer.succeeded ? undefined : firstKey(answer.responses[0]?.response_range);
     const own = found ?? created;
     return { own, owner: firstKey(answer.responses[1]?.response_range) ?? own };
@@ -213,10 +235,11 @@ export class Place {
     return firstKey(responses[1]?.response_range);
   }
 
-  /** Leaves nothing of a failed attempt behind that another holder does not use. */
+  /** Leaves nothing of a failed attempt behind that another holder does not use. Never rejects. */
   async #abandon(revision: bigint | undefined): Promise<void> {
-    const left = revision === undefined ? this.#holders.size === 0 : !this.#isHeld(revision);
-    if (left) await this.#delete(revision);
+    if (revision !== undefined && this.#isHeld(revision)) return;
+    // Refused by etcd: then the key goes with the session.
+    await this.#delete(revision).catch(() => {});
   }
 
   #isHeld(revision: bigint): boolean {
@@ -224,28 +247,28 @@ export class Place {
   }
 
   /**
-   * Deletes the own key: the one of `revision`, or whichever is found. Resolves when that is
-   * answered, or when the session is over and the key goes with the lease.
+   * Deletes the own key: the one of `revision`, or whichever is found and not held. Resolves when
+   * that is answered, or when the session is over and the key goes with the lease.
    *
    * @returns whether it was there until now, as far as can be told
+   * @throws what etcd answers when it refuses
    */
   #delete(revision: bigint | undefined): Promise<boolean> {
-    this.#deletions++;
-    if (revision !== undefined) this.#freed = revision;
+    this.#begun++;
     const deleted = this.#deleting
       .then(() => this.#deleteOnce(revision))
       .finally(() => {
-        this.#deletions--;
+        this.#ended++;
         this.#settle();
       });
-    this.#deleting = deleted;
+    this.#deleting = deleted.catch(() => {});
     return deleted;
   }
 
   async #deleteOnce(revision: bigint | undefined): Promise<boolean> {
     const { etcd, signal, deadline } = this.#session;
     const limits = {
-      ...(signal.aborted ? { timeout: deadline - performance.now() } : { signal }),
+      ...(signal.aborted ? { timeout: Math.max(deadline - performance.now(), 0) } : { signal }),
       attempt: this.#attempt,
     };
     const key = Buffer.from(this.key);
@@ -257,8 +280,8 @@ export class Place {
         await (signal.aborted ? answered : until(signal, answered));
         const answer = await rpc((call) => etcd.kv.range({ key }, call), limits);
         found = firstKey(answer)?.revision;
+        if (found === undefined || this.#isHeld(found)) return false;
       }
-      if (found === undefined) return false;
       const request: ITxnRequest = {
         compare: [{ key, target: 'Create', result: 'Equal', create_revision: String(found) }],
         success: [{ request_delete_range: { key } }],
@@ -270,15 +293,17 @@ export class Place {
       }, limits);
       // Not there any more: then an earlier attempt may have deleted it and lost its answer.
       return answer.succeeded || attempts > 1;
-    } catch {
-      // The session is over, or etcd refuses: either way the key goes with the lease.
-      return false;
+    } catch (error) {
+      // The session is over, and the key goes with the lease.
+      if (signal.aborted) return false;
+      throw error;
     }
   }
 
   /** Called when something ended: if nothing else is going on, sees to what may be left behind. */
   #settle(): void {
-    if (this.#attempts + this.#deletions + this.#holders.size > 0 || this.#sweeping) return;
+    const busy = this.#attempts + this.#holders.size > 0 || this.#begun !== this.#ended;
+    if (busy || this.#sweeping) return;
     if (this.#joining.size + this.#unanswered > 0 && !this.#session.signal.aborted) {
       const stop = new AbortController();
       this.#sweeping = { stop, done: this.#sweep(stop.signal) };
@@ -291,7 +316,7 @@ export class Place {
   async #sweep(stop: AbortSignal): Promise<void> {
     using scope = new Scope([this.#session.signal, stop]);
     while (this.#joining.size + this.#unanswered > 0 && !scope.signal.aborted) {
-      await this.#deleteOnce(undefined);
+      await this.#deleteOnce(undefined).catch(() => {});
       if (this.#unanswered > 0) await delay(this.#interval, scope.signal).catch(() => {});
     }
     this.#sweeping = undefined;
@@ -339,6 +364,8 @@ export interface Queued {
   /** The create revision: its place. */
   revision: bigint;
   modRevision: bigint;
+  /** The ID of the lease it is bound to. */
+  lease: bigint;
 }
 
 interface Sweep {
@@ -348,8 +375,8 @@ interface Sweep {
 
 /** Milliseconds for a first attempt at a call, with a lease that is long enough. */
 const FIRST_ATTEMPT = 1000;
-/** Milliseconds that a failed attempt waits for its own clean-up. */
-const CLEAN_UP = 500;
+/** Milliseconds that a failed attempt waits for its own clean-up at most. */
+export const CLEAN_UP = 500;
 
 export function firstKey(answer: IRangeResponse | undefined): Queued | undefined {
   const kv = answer?.kvs[0];
@@ -359,6 +386,7 @@ export function firstKey(answer: IRangeResponse | undefined): Queued | undefined
       value: kv.value.toString(),
       revision: BigInt(kv.create_revision),
       modRevision: BigInt(kv.mod_revision),
+      lease: BigInt(kv.lease),
     }
   );
 }

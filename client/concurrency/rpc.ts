@@ -9,8 +9,8 @@ import {
   GRPCUnavailableError,
   isRecoverableError,
 } from 'etcd3';
-import { PermissionDenied, Unreachable } from './errors.js';
-import { delay, OVER, within } from './timing.js';
+import { PermissionDenied, Timeout, Unreachable } from './errors.js';
+import { checkTimeout, delay, OVER, within } from './timing.js';
 
 export interface Limits {
   /** Ends the call with the signal's reason. What was sent may still take effect. */
@@ -30,40 +30,50 @@ export interface CallOptions {
  * Calls until there is an answer or an error that trying again cannot mend. `call` must be safe to
  * repeat: an attempt without an answer may have taken effect, or may still.
  *
- * @throws the signal's reason; Unreachable when the time is over; PermissionDenied; any other
- *   error as etcd3 gives it
+ * @throws the signal's reason; Unreachable when the time is over, be it the caller's own
+ *   `Timeout` that was spent waiting here; PermissionDenied; any other error as etcd3 gives it
  */
 export async function rpc<T>(
   call: (options: CallOptions) => Promise<T>,
   { signal, timeout = Number.POSITIVE_INFINITY, attempt = 1000 }: Limits = {},
 ): Promise<T> {
-  const end = performance.now() + timeout;
+  const start = performance.now();
+  const end = start + checkTimeout(timeout);
   let patience = Math.min(attempt, LONGEST_ATTEMPT);
   let last: unknown;
-  for (let failures = 0; ; failures++) {
-    const ms = Math.min(patience, end - performance.now());
-    if (ms <= 0) break;
-    try {
-      const answer = await within(ms, signal, call({ deadline: Date.now() + ms }));
-      if (answer !== OVER) return answer;
-      throw new GRPCDeadlineExceededError(`no answer within ${Math.round(ms)} ms`);
-    } catch (error) {
+  try {
+    for (let failures = 0; ; failures++) {
       signal?.throwIfAborted();
-      if (!isTransient(error)) throw isDenial(error) ? denied(error) : error;
-      if (error instanceof GRPCDeadlineExceededError) {
-        // Either of the two clocks may be the first to ring. An earlier error says more than this.
-        last ??= error;
-        patience = Math.min(patience * 2, LONGEST_ATTEMPT);
-      } else {
-        last = error;
+      const ms = Math.min(patience, end - performance.now());
+      if (ms <= 0) break;
+      try {
+        const answer = await within(ms, signal, call({ deadline: Date.now() + ms }));
+        if (answer !== OVER) return answer;
+        throw new GRPCDeadlineExceededError(`no answer within ${Math.round(ms)} ms`);
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (!isTransient(error)) throw isDenial(error) ? denied(error) : error;
+        if (error instanceof GRPCDeadlineExceededError) {
+          // Either of the two clocks may be the first to ring. An earlier error says more than this.
+          last ??= error;
+          patience = Math.min(patience * 2, LONGEST_ATTEMPT);
+        } else {
+          last = error;
+        }
       }
+      const pause = Math.min(FIRST_PAUSE * 2 ** failures, LONGEST_PAUSE);
+      if (performance.now() + pause >= end) break;
+      await delay(pause, signal);
     }
-    const pause = Math.min(FIRST_PAUSE * 2 ** failures, LONGEST_PAUSE);
-    if (performance.now() + pause >= end) break;
-    await delay(pause, signal);
+  } catch (error) {
+    // The caller's time is over, and for most of it etcd was silent: that is why.
+    const silent = error instanceof Timeout && performance.now() - start > error.timeout / 2;
+    if (!silent) throw error;
+    last ??= error;
   }
   const why = last instanceof Error ? last.message : 'no time left';
-  throw new Unreachable(`etcd did not answer within ${timeout} ms: ${why}`, { cause: last });
+  const waited = Math.round(performance.now() - start);
+  throw new Unreachable(`etcd did not answer within ${waited} ms: ${why}`, { cause: last });
 }
 
 /** Whether another attempt, perhaps at another member, may succeed. */

@@ -6,7 +6,6 @@
 // It still is advice: between looking at `expired` and using the result the process may be paused
 // again. Only a check of the token at the resource protects (see the README).
 
-import { setMaxListeners } from 'node:events';
 import {
   castGrpcError,
   type Etcd3,
@@ -14,9 +13,9 @@ import {
   GRPCDeadlineExceededError,
   GRPCUnavailableError,
 } from 'etcd3';
-import { type SessionEnd, SessionExpired } from './errors.js';
+import { type SessionEnd, SessionExpired, Unreachable } from './errors.js';
 import { type CallOptions, rpc } from './rpc.js';
-import { delay, OVER, Scope, until, within } from './timing.js';
+import { delay, OVER, until, within } from './timing.js';
 
 export interface SessionOptions {
   /**
@@ -45,8 +44,6 @@ export class Session implements AsyncDisposable {
     readonly etcd: Etcd3,
     first: Renewal,
   ) {
-    // Every lock of the session listens while it waits; that is no leak to be warned of.
-    setMaxListeners(0, this.#ended.signal);
     this.leaseId = first.leaseId;
     this.#ttl = first.ttl;
     this.#deadline = first.deadline;
@@ -56,13 +53,16 @@ export class Session implements AsyncDisposable {
   /**
    * Grants (or adopts) a lease and keeps it alive.
    *
-   * @throws RangeError for a TTL that is no whole number
+   * @param etcd best one of `connect`: etcd3's own settings leave a member that failed out for
+   *   five seconds, even the only one, and try again out of our sight
+   * @throws RangeError for a TTL that is no whole number or too large, or an ID that is no int64
    * @throws Unreachable when etcd does not answer within `timeout`
    * @throws SessionExpired when the lease to adopt does not exist
    */
   static async create(etcd: Etcd3, options: SessionOptions = {}): Promise<Session> {
-    const { leaseId, timeout = 5000, signal } = options;
+    const { timeout = 5000, signal } = options;
     const ttl = checkTtl(options.ttl);
+    const leaseId = checkLeaseId(options.leaseId);
     // Nothing starts inside the call: an answer that comes after it was given up starts no session.
     const first = await rpc(
       (call) =>
@@ -118,57 +118,68 @@ export class Session implements AsyncDisposable {
    * @throws what etcd answers to the revocation, unless the lease is gone already
    */
   close(): Promise<void> {
-    this.#closing ??= this.#close();
+    this.#closing ??= this.#close().catch((error) => {
+      this.#closing = undefined;
+      throw error;
+    });
     return this.#closing;
   }
 
+  /** Closes the session, unless it was orphaned: then the lease is left as it is. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
+    if (this.#ended.signal.reason?.reason !== 'orphaned') await this.close();
   }
 
-  /** Milliseconds between two renewals, and for one attempt at a call: a third of the TTL. */
-  get #attempt(): number {
+  /** Milliseconds between two renewals: a third of the TTL. */
+  get #interval(): number {
     return (this.#ttl * 1000) / 3;
   }
 
   async #close(): Promise<void> {
     this.#end('closed');
     await this.#keepAlive;
-    const left = this.#deadline - performance.now();
-    if (left <= 0) return;
-    using limit = new Scope([], left);
+    const timeout = this.#deadline - performance.now();
+    if (timeout <= 0) return;
+    const attempt = Math.min(this.#interval, FIRST_ATTEMPT);
     try {
       await rpc((call) => this.etcd.leaseClient.leaseRevoke({ ID: String(this.leaseId) }, call), {
-        signal: limit.signal,
-        attempt: this.#attempt,
+        timeout,
+        attempt,
       });
     } catch (error) {
-      if (!(error instanceof EtcdLeaseInvalidError) && error !== limit.signal.reason) throw error;
+      if (!(error instanceof EtcdLeaseInvalidError || error instanceof Unreachable)) throw error;
     }
   }
 
   #end(reason: SessionEnd): void {
-    if (!this.#ended.signal.aborted) this.#ended.abort(new SessionExpired(reason));
+    if (this.#ended.signal.aborted) return;
+    const late = performance.now() >= this.#deadline;
+    this.#ended.abort(new SessionExpired(late ? 'expired' : reason));
   }
 
   async #renew(sent: number): Promise<void> {
     const { signal } = this.#ended;
-    let next = sent + this.#attempt;
+    let next = sent + this.#interval;
+    // A mute member costs a second, or what a short lease can spare, and after that more.
+    const first = Math.min(this.#interval, FIRST_ATTEMPT);
+    let patience = first;
     while (!signal.aborted) {
       await delay(next - performance.now(), signal).catch(() => {});
       if (signal.aborted) return;
       const start = performance.now();
       try {
-        const answer = await renew(this.etcd, this.leaseId, this.#attempt, signal);
+        const answer = await renew(this.etcd, this.leaseId, patience, signal);
         // A confirmation that comes after the deadline comes too late: the loss may have been seen.
         if (this.expired) return this.#end('expired');
         if (answer.ttl <= 0) return this.#end('revoked');
         this.#ttl = answer.ttl;
         this.#deadline = Math.max(this.#deadline, answer.deadline);
-        next = answer.sent + this.#attempt;
+        next = answer.sent + this.#interval;
+        patience = first;
       } catch {
         // Whatever it was, the deadline stands, and there may be time for another attempt.
-        next = start + Math.min(this.#attempt, RETRY);
+        next = start + Math.min(this.#interval, RETRY);
+        patience = Math.min(patience * 2, this.#interval);
       }
     }
   }
@@ -182,6 +193,8 @@ export class Session implements AsyncDisposable {
   }
 }
 
+/** Milliseconds for the first attempt at a renewal. */
+const FIRST_ATTEMPT = 1000;
 /** Milliseconds from a failed renewal to the next attempt. */
 const RETRY = 100;
 /** Milliseconds that an attempt may take longer than its deadline until it is left alone. */
@@ -253,8 +266,21 @@ function checkTtl(ttl = DEFAULT_TTL): number {
   if (!Number.isSafeInteger(ttl)) {
     throw new RangeError(`expected ttl to be a whole number of seconds, got ${String(ttl)}`);
   }
+  if (ttl > LARGEST_TTL) {
+    throw new RangeError(`expected ttl to be ${LARGEST_TTL} seconds at most, got ${ttl}`);
+  }
   return ttl > 0 ? ttl : DEFAULT_TTL;
+}
+
+/** Undefined for none, which is 0 in Go. */
+function checkLeaseId(id: bigint | undefined): bigint | undefined {
+  if (id !== undefined && BigInt.asIntN(64, id) !== id) {
+    throw new RangeError(`expected leaseId to be a signed 64-bit integer, got ${id}`);
+  }
+  return id || undefined;
 }
 
 /** Seconds, Go's defaultSessionTTL. */
 const DEFAULT_TTL = 60;
+/** Seconds, etcd's MaxLeaseTTL. */
+const LARGEST_TTL = 9_000_000_000;

@@ -1,6 +1,7 @@
 // Waiting that always ends: delays, limits and signals that leave no timer and no listener behind.
 // All times are milliseconds on the monotonic clock (`performance.now()`), never the wall clock.
 
+import { setMaxListeners } from 'node:events';
 import { Timeout } from './errors.js';
 
 /** setTimeout fires at once beyond this, so longer waits are taken in steps. */
@@ -51,6 +52,12 @@ export async function until<T>(signal: AbortSignal, promise: Promise<T>): Promis
   return (await within(Number.POSITIVE_INFINITY, signal, promise)) as T;
 }
 
+/** Passes on a time limit in milliseconds, if it can be one. */
+export function checkTimeout<T extends number | undefined>(timeout: T): T {
+  if (timeout === undefined || timeout >= 0) return timeout;
+  throw new RangeError(`expected timeout to be milliseconds >= 0, got ${timeout}`);
+}
+
 /**
  * One signal out of several and a time limit. `AbortSignal.any` would do, but keeps its listeners
  * on a long-lived source until the result is collected; this one takes them off when disposed.
@@ -61,8 +68,11 @@ export class Scope implements Disposable {
 
   /** `timeout`: milliseconds; aborts with `Timeout`. */
   constructor(signals: (AbortSignal | undefined)[], timeout?: number) {
+    checkTimeout(timeout);
     for (const source of signals) {
       if (!source) continue;
+      // Any number of waits may hang on one signal; that is no leak to be warned of.
+      setMaxListeners(0, source);
       const abort = () => this.#controller.abort(source.reason);
       if (source.aborted) abort();
       source.addEventListener('abort', abort);

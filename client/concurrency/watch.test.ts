@@ -96,7 +96,7 @@ describe.concurrent('a watch', () => {
       await watching.confirmed;
       const stream = await streams.last();
       // As etcd's answers arrive: it cannot be made to send these at will.
-      const answer = { watch_id: '1', created: false, canceled: true, events: [] };
+      const answer = { watch_id: '0', created: false, canceled: true, events: [] };
       if (what === 'end') stream.emit('end');
       if (what === 'cancellation') stream.emit('data', answer);
       if (what === 'refusal') stream.emit('data', { ...answer, watch_id: '-1', created: true });

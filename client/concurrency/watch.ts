@@ -62,6 +62,11 @@ const PROBE = 2000;
 type Duplex = IDuplexStream<IWatchRequest, IWatchResponse>;
 
 interface Entry {
+  range: Range;
+  puts: boolean;
+  /** As etcd numbers it; known from its confirmation on. */
+  id?: string;
+  over: boolean;
   confirm(): void;
   change(): void;
 }
@@ -72,35 +77,52 @@ class WatchStream {
   over = false;
   /** It did not end by our own wish. */
   broken = false;
-  readonly #entries = new Map<string, Entry>();
-  readonly #unsent: IWatchRequest[] = [];
+  /** Watches that etcd has yet to be asked for. One after another: then it is plain, as in Go,
+   * which one an answer is about, also behind a proxy that numbers them in its own way. */
+  readonly #unasked: Entry[] = [];
+  #asked: Entry | undefined;
+  readonly #confirmed = new Map<string, Entry>();
   #duplex: Duplex | undefined;
-  #lastId = 0;
-  #asked = false;
-  readonly #probe = setInterval(() => this.#ask(), PROBE);
+  #questioned = false;
+  readonly #probe = setInterval(() => this.#question(), PROBE);
 
   constructor(client: WatchClient, pause: number) {
     this.#open(client, pause).catch(() => this.#break());
   }
 
   add(range: Range, puts: boolean): Watch {
-    // Our own IDs, never used twice on a stream, so that no answer can be taken for another's.
-    const id = String(++this.#lastId);
     const [confirmed, confirm] = deferred();
     const [changed, change] = deferred();
-    this.#entries.set(id, { confirm, change });
-    const filters = puts ? [] : (['Noput'] as const).slice();
-    this.#send({ create_request: { ...range, watch_id: id, filters } });
-    return {
-      confirmed,
-      changed,
-      [Symbol.dispose]: () => {
-        if (!this.#entries.delete(id) || this.over) return;
-        this.#send({ cancel_request: { watch_id: id } });
-        // Not at once: whoever looks again watches again in the same breath.
-        setImmediate(() => this.#entries.size === 0 && this.#finish());
-      },
-    };
+    const entry: Entry = { range, puts, over: false, confirm, change };
+    this.#unasked.push(entry);
+    this.#ask();
+    return { confirmed, changed, [Symbol.dispose]: () => this.#remove(entry) };
+  }
+
+  #remove(entry: Entry): void {
+    if (this.over || entry.over) return;
+    entry.over = true;
+    if (entry.id !== undefined && this.#confirmed.delete(entry.id)) this.#cancel(entry.id);
+    // Not at once: whoever looks again watches again in the same breath.
+    setImmediate(() => this.#isIdle() && this.#finish());
+  }
+
+  #isIdle(): boolean {
+    const asked = [...this.#unasked, ...(this.#asked ? [this.#asked] : [])];
+    return this.#confirmed.size === 0 && asked.every(({ over }) => over);
+  }
+
+  #ask(): void {
+    if (!this.#duplex || this.#asked) return;
+    do this.#asked = this.#unasked.shift();
+    while (this.#asked?.over);
+    if (!this.#asked) return;
+    const { range, puts } = this.#asked;
+    this.#duplex.write({ create_request: { ...range, filters: puts ? [] : ['Noput'] } });
+  }
+
+  #cancel(id: string): void {
+    this.#duplex?.write({ cancel_request: { watch_id: id } });
   }
 
   async #open(client: WatchClient, pause: number): Promise<void> {
@@ -112,46 +134,53 @@ class WatchStream {
     duplex.on('error', () => this.#break());
     duplex.on('end', () => this.#break());
     this.#duplex = duplex;
-    for (const request of this.#unsent.splice(0)) duplex.write(request);
-  }
-
-  #send(request: IWatchRequest): void {
-    if (this.#duplex) this.#duplex.write(request);
-    else this.#unsent.push(request);
+    this.#ask();
   }
 
   #receive(answer: IWatchResponse): void {
-    this.#asked = false;
-    const entry = this.#entries.get(answer.watch_id);
+    this.#questioned = false;
     if (answer.canceled) {
-      // Not by our wish, or the entry would be gone. A refused watch may come without its ID.
-      if (entry || answer.created) this.#break();
+      // Either by our wish, and then nobody waits for it any more, or everybody looks again.
+      if (answer.created || this.#confirmed.has(answer.watch_id)) this.#break();
       return;
     }
-    if (answer.created) entry?.confirm();
-    if (answer.events.length > 0) entry?.change();
+    if (answer.created && this.#asked) {
+      const entry = this.#asked;
+      this.#asked = undefined;
+      if (entry.over) {
+        this.#cancel(answer.watch_id);
+      } else {
+        entry.id = answer.watch_id;
+        this.#confirmed.set(entry.id, entry);
+        entry.confirm();
+      }
+      this.#ask();
+    }
+    if (answer.events.length > 0) this.#confirmed.get(answer.watch_id)?.change();
   }
 
   /** A half-open connection and a frozen member stay silent. What lives answers this. */
-  #ask(): void {
-    if (this.#asked) {
-      this.#duplex?.cancel();
+  #question(): void {
+    if (!this.#questioned) {
+      this.#questioned = true;
+      this.#duplex?.write({ progress_request: {} });
+    } else if (this.#duplex) {
+      // Its error follows. Not ended before, so that etcd3 takes it for the member's fault.
+      this.#duplex.cancel();
+    } else {
       this.#break();
-      return;
     }
-    this.#asked = true;
-    if (this.#duplex) this.#send({ progress_request: {} });
   }
 
   #break(): void {
     if (this.over) return;
     this.broken = true;
     this.#finish();
-    for (const { confirm, change } of this.#entries.values()) {
+    const entries = [...this.#unasked, ...(this.#asked ? [this.#asked] : [])];
+    for (const { confirm, change } of [...entries, ...this.#confirmed.values()]) {
       confirm();
       change();
     }
-    this.#entries.clear();
   }
 
   #finish(): void {

@@ -91,7 +91,7 @@ describe.concurrent('withLock', () => {
     const holder = await peer.mutex(name);
     await holder.lock();
     const never = () => expect.unreachable();
-    await expect(withLock(peer.etcd, name, { timeout: 100 }, never)).rejects.toThrow(Timeout);
+    await expect(withLock(peer.etcd, name, { timeout: 1000 }, never)).rejects.toThrow(Timeout);
     const reason = new Error('enough');
     const signal = AbortSignal.abort(reason);
     await expect(withLock(peer.etcd, name, { signal }, never)).rejects.toBe(reason);
