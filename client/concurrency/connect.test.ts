@@ -46,10 +46,10 @@ describe.concurrent('connecting', () => {
   test('where nobody listens it fails in time, and says where it tried', async () => {
     const dead = await deadEndpoint();
     const start = performance.now();
-    const failing = connect({ endpoints: [dead], timeout: 1500 });
+    const failing = connect({ endpoints: [dead], timeout: 3000 });
     await expect(failing).rejects.toBeInstanceOf(Unreachable);
-    await expect(failing).rejects.toThrow(new RegExp(`1.5 s from ${dead}.*ECONNREFUSED`));
-    expect(performance.now() - start).toBeLessThan(2500);
+    await expect(failing).rejects.toThrow(new RegExp(`3 s from ${dead}.*ECONNREFUSED`));
+    expect(performance.now() - start).toBeLessThan(4500);
   });
 
   test('where nobody answers it fails in time', async () => {
@@ -59,6 +59,11 @@ describe.concurrent('connecting', () => {
     const failing = connect({ endpoints: [proxy.endpoint], timeout: 500 });
     await expect(failing).rejects.toMatchObject({ code: 'UNREACHABLE' });
     expect(performance.now() - start).toBeLessThan(1500);
+  });
+
+  test('a user is none where etcd asks nobody who they are, as in Go', async () => {
+    await using peer = await Peer.connect([endpoint], { user: 'alice:secret' });
+    expect(await peer.revision()).toBeGreaterThan(0n);
   });
 
   test('the signal ends it with its reason', async () => {

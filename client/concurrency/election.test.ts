@@ -171,9 +171,9 @@ describe.concurrent('an election', () => {
     const before = new Election(old, name);
     await before.campaign('before');
     const after = Election.resume(next, name, { key: before.key, token: before.token });
-    await after.proclaim('after');
+    await after.proclaim('before');
     await old.close();
-    expect(await peer.queue(name)).toMatchObject([{ value: 'after', lease: next.leaseId }]);
+    expect(await peer.queue(name)).toMatchObject([{ value: 'before', lease: next.leaseId }]);
     await after.resign();
     expect(await peer.queue(name)).toEqual([]);
   });

@@ -1,7 +1,7 @@
 // What the one-object lock adds to session and mutex: its own states, errors and identity.
 
 import { randomUUID } from 'node:crypto';
-import { describe, expect, inject, test } from 'vitest';
+import { describe, expect, inject, test, vi } from 'vitest';
 import { Peer } from '../../scripts/lib/peer.js';
 import { startProxy } from '../../scripts/lib/proxy.js';
 import {
@@ -171,5 +171,34 @@ describe.concurrent('a lease lock', () => {
     await expect(new LeaseLock(peer.etcd, newKey(), { ttl: 1.5 }).acquire()).rejects.toThrow(
       RangeError,
     );
+  });
+
+  test('one that is disposed of while it acquires does not hold it afterwards', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const key = newKey();
+    const lock = new LeaseLock(peer.etcd, key);
+    const acquiring = lock.acquire();
+    const ended = expect(acquiring).rejects.toThrow(NotLocked);
+    await lock[Symbol.asyncDispose]();
+    await ended;
+    expect(lock.isLocked).toBe(false);
+    await vi.waitFor(async () => expect(await peer.queue(key)).toEqual([]), { timeout: 5000 });
+  });
+
+  test('one time limit is for all of it, also after a loss that etcd cannot be told of', async () => {
+    await using proxy = await startProxy(endpoints[0] ?? '');
+    await using peer = await Peer.connect([proxy.endpoint]);
+    const lock = new LeaseLock(peer.etcd, newKey(), { ttl: 20 });
+    await lock.acquire();
+    const lost = new Promise((resolve) => lock.signal.addEventListener('abort', resolve));
+    await using healthy = await Peer.connect(endpoints);
+    const [{ lease } = { lease: 0n }] = await healthy.queue(lock.key);
+    await healthy.etcd.leaseClient.leaseRevoke({ ID: String(lease) });
+    await lost;
+    proxy.swallow();
+    const start = performance.now();
+    await expect(lock.acquire({ timeout: 500 })).rejects.toThrow(Unreachable);
+    expect(performance.now() - start).toBeLessThan(2000);
+    proxy.pass();
   });
 });

@@ -396,3 +396,71 @@ describe.concurrent('a mutex', () => {
     await expect(a.tryLock()).rejects.toBeInstanceOf(Locked);
   });
 });
+
+describe.concurrent('two mutexes of one session', () => {
+  test('tryLock answers at once while a lock of the same session waits', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const name = newName();
+    const holder = await peer.mutex(name);
+    await holder.lock();
+    const session = await peer.session();
+    const waiting = new Mutex(session, name).lock();
+    // Both while it is about to wait and while it waits.
+    await expect(new Mutex(session, name).tryLock()).rejects.toThrow(Locked);
+    await peer.untilQueued(name, 2);
+    await expect(new Mutex(session, name).tryLock()).rejects.toThrow(Locked);
+    expect(await peer.queue(name)).toHaveLength(2);
+    await holder.unlock();
+    await waiting;
+    await new Mutex(session, name).tryLock();
+  });
+
+  test('one that gives up while its request is still under way leaves no key when the other is done', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const name = newName();
+    const session = await peer.session();
+    const [holder, other] = [new Mutex(session, name), new Mutex(session, name)];
+    await holder.lock();
+    // As a member that is slow to take it up: the request gets there only after the unlock began.
+    const txn = peer.etcd.kv.txn.bind(peer.etcd.kv);
+    let deliver = () => {};
+    const delivered = new Promise<void>((resolve) => {
+      deliver = resolve;
+    });
+    vi.spyOn(peer.etcd.kv, 'txn').mockImplementationOnce(async (request) => {
+      await delivered;
+      return txn(request);
+    });
+    const controller = new AbortController();
+    const locking = other.lock({ signal: controller.signal });
+    const rejected = expect(locking).rejects.toBe('enough');
+    await vi.waitFor(() => expect(peer.etcd.kv.txn).toHaveBeenCalledTimes(1));
+    controller.abort('enough');
+    const unlocking = holder.unlock();
+    await peer.etcd.delete().key(holder.key);
+    deliver();
+    await Promise.all([rejected, unlocking]);
+    await vi.waitFor(async () => expect(await peer.queue(name)).toEqual([]), { timeout: 5000 });
+    expect(session.expired).toBe(false);
+  });
+});
+
+test('any number of waits may hang on one signal without a warning', async () => {
+  await using peer = await Peer.connect(endpoints);
+  const warnings: string[] = [];
+  const warned = (warning: Error) => void warnings.push(warning.message);
+  process.on('warning', warned);
+  const name = newName();
+  const holder = await peer.mutex(name);
+  await holder.lock();
+  const controller = new AbortController();
+  const mutexes = await Promise.all(Array.from({ length: 15 }, () => peer.mutex(name)));
+  const waits = mutexes.map((mutex) => mutex.lock({ signal: controller.signal }));
+  const rejected = Promise.all(waits.map((wait) => expect(wait).rejects.toBe('enough')));
+  await peer.untilQueued(name, 16);
+  controller.abort('enough');
+  await rejected;
+  process.off('warning', warned);
+  expect(warnings).toEqual([]);
+  expect(getEventListeners(controller.signal, 'abort')).toEqual([]);
+});

@@ -1,9 +1,10 @@
-import { GRPCUnavailableError } from 'etcd3';
-import { expect, inject, test } from 'vitest';
+import { GRPCResourceExhastedError, GRPCUnavailableError } from 'etcd3';
+import { expect, inject, test, vi } from 'vitest';
 import { Peer } from '../../scripts/lib/peer.js';
 import { startProxy } from '../../scripts/lib/proxy.js';
 import { Unreachable } from './errors.js';
 import { rpc } from './rpc.js';
+import { Scope } from './timing.js';
 
 const [endpoint = ''] = inject('etcd');
 
@@ -60,4 +61,23 @@ test('the signal ends it with its reason, in an attempt and between two', async 
     setTimeout(() => controller.abort('enough'), 20);
     await expect(calling).rejects.toBe('enough');
   }
+});
+
+test('nothing is sent once the signal has aborted', async () => {
+  const call = vi.fn(async () => 'sent');
+  await expect(rpc(call, { signal: AbortSignal.abort('enough') })).rejects.toBe('enough');
+  expect(call).not.toHaveBeenCalled();
+});
+
+test('a caller whose time is over because etcd was silent is told that it was', async () => {
+  using scope = new Scope([], 100);
+  const silent = () => new Promise<never>(() => {});
+  await expect(rpc(silent, { signal: scope.signal })).rejects.toThrow(Unreachable);
+});
+
+test('etcd out of space is not asked again and again', async () => {
+  const full = new GRPCResourceExhastedError('8: etcdserver: mvcc: database space exceeded');
+  const call = vi.fn(() => Promise.reject(full));
+  await expect(rpc(call)).rejects.toBe(full);
+  expect(call).toHaveBeenCalledTimes(1);
 });

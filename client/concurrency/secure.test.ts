@@ -8,9 +8,11 @@ import { generate } from 'selfsigned';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { type Etcd, startEtcd, type TlsFiles } from '../../scripts/lib/etcd.js';
 import { startClient } from '../../scripts/lib/program.js';
+import { startProxy } from '../../scripts/lib/proxy.js';
 import { connect } from './connect.js';
 import { Election } from './election.js';
 import { PermissionDenied, Unreachable } from './errors.js';
+import { LeaseLock } from './lease-lock.js';
 import { Mutex } from './mutex.js';
 import { Session } from './session.js';
 
@@ -139,6 +141,35 @@ describe('with authentication', () => {
     expect(session.expired).toBe(false);
     await session.close();
     client.close();
+  });
+
+  test('a release that etcd refuses is told as that, not as a loss', async () => {
+    const client = await alice();
+    const session = await Session.create(client, { ttl: 5 });
+    const mutex = new Mutex(session, '/mine/refused');
+    await mutex.lock();
+    const lock = new LeaseLock(client, '/mine/refused too');
+    await lock.acquire();
+    const root = ['--user', 'root:root'];
+    await etcd.ctl(...root, 'role', 'revoke-permission', 'locker', '/mine/', '--prefix');
+    try {
+      await expect(mutex.unlock()).rejects.toThrow(PermissionDenied);
+      await expect(lock.release()).rejects.toThrow(PermissionDenied);
+    } finally {
+      const grant = ['role', 'grant-permission', 'locker', 'readwrite', '/mine/', '--prefix'];
+      await etcd.ctl(...root, ...grant);
+    }
+    await session.close();
+    client.close();
+  });
+
+  test('a first endpoint that is mute does not keep a user out', async () => {
+    await using proxy = await startProxy(etcd.endpoints[0] ?? '');
+    proxy.swallow();
+    const endpoints = [proxy.endpoint, ...etcd.endpoints];
+    const client = await connect({ endpoints, user: 'alice:secret' });
+    client.close();
+    proxy.pass();
   });
 
   test('a wrong password, and none at all, are refused at once', async () => {

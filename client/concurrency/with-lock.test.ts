@@ -97,4 +97,26 @@ describe.concurrent('withLock', () => {
     await expect(withLock(peer.etcd, name, { signal }, never)).rejects.toBe(reason);
     expect(await peer.queue(name)).toMatchObject([{ key: holder.key }]);
   });
+
+  test('calls in one session exclude each other too, first come, first served', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const session = await peer.session();
+    const name = newName();
+    let inside = 0;
+    const order: number[] = [];
+    const calls = Array.from({ length: 5 }, (_, i) =>
+      withLock(session, name, {}, async ({ token }) => {
+        expect(++inside).toBe(1);
+        await peer.revision();
+        inside--;
+        order.push(i);
+        return token;
+      }),
+    );
+    const givenUp = withLock(session, name, { signal: AbortSignal.abort('no') }, () => {});
+    await expect(givenUp).rejects.toBe('no');
+    const tokens = await Promise.all(calls);
+    expect(order).toEqual([0, 1, 2, 3, 4]);
+    expect(new Set(tokens).size).toBe(5);
+  });
 });
