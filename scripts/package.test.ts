@@ -21,7 +21,9 @@ beforeAll(async () => {
   const modules = join(project, 'node_modules');
   const home = join(modules, 'etcd-fenced-lock');
   await mkdir(home, { recursive: true });
-  const packed = await run('npm', ['pack', '--json', '--pack-destination', project], { cwd: root });
+  const cache = ['--cache', join(project, '.npm')];
+  const args = ['pack', '--json', '--pack-destination', project, ...cache];
+  const packed = await run('npm', args, { cwd: root });
   const [{ filename, files: list }] = JSON.parse(packed.stdout);
   files = list.map(({ path }: { path: string }) => path);
   await run('tar', ['-xzf', join(project, filename), '-C', home, '--strip-components=1']);

@@ -232,7 +232,8 @@ describe.concurrent('a session', () => {
     await sleep(200);
     const { toServer } = proxy.bytes;
     await sleep(2 * 2000);
-    expect(proxy.bytes.toServer).toBe(toServer);
+    // Less than any request: the connection itself may still answer a ping.
+    expect(proxy.bytes.toServer - toServer).toBeLessThan(60);
     expect(events).toBe(1);
   });
 
