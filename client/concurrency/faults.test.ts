@@ -209,7 +209,7 @@ describe.concurrent('when requests arrive late', () => {
     const session = await through.session({ ttl: 6 });
     const mutex = new Mutex(session, newName());
     proxy.dropToServer();
-    await expect(mutex.lock({ timeout: 100 })).rejects.toMatchObject({
+    await expect(mutex.lock({ timeout: 600 })).rejects.toMatchObject({
       code: 'UNREACHABLE',
     });
     const again = new Mutex(session, mutex.name);

@@ -67,7 +67,9 @@ export async function rpc<T>(
     }
   } catch (error) {
     // The caller's time is over, and for most of it etcd was silent: that is why.
-    const silent = error instanceof Timeout && performance.now() - start > error.timeout / 2;
+    const least =
+      error instanceof Timeout ? Math.max(error.timeout / 2, SILENCE) : Number.POSITIVE_INFINITY;
+    const silent = performance.now() - start >= least;
     if (!silent) throw error;
     last ??= error;
   }
@@ -104,5 +106,7 @@ function denied(error: Error): PermissionDenied {
 }
 
 const LONGEST_ATTEMPT = 5000;
+/** Milliseconds without an answer that are no accident. */
+const SILENCE = 250;
 const FIRST_PAUSE = 10;
 const LONGEST_PAUSE = 320;
