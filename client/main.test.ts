@@ -310,7 +310,7 @@ describe.concurrent('without etcd', () => {
     expect(await end(client, 'failed to acquire lock: mutex: session is expired')).toBe(1);
   });
 
-  test('what etcd refuses it tells', async () => {
+  test('a session that cannot be created ends it with a line', async () => {
     await using client = startClient(2, flags({ ...place(), ttl: 9_000_000_001 }));
     expect(
       await end(
