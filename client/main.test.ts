@@ -398,6 +398,11 @@ describe.concurrent('the command line', () => {
     expect((await client.exited).code).toBe(0);
   });
 
+  test('a variable that is empty is not set, as for etcdctl', async () => {
+    await using client = startClient(1, flags(place()), { env: { ETCDCTL_CERT: '' } });
+    await client.line('acquired lock');
+  });
+
   test('--endpoints goes before ETCDCTL_ENDPOINTS', async () => {
     const env = { ETCDCTL_ENDPOINTS: DEAD };
     await using client = startClient(2, flags(place()), { env });

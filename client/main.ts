@@ -10,6 +10,11 @@ import { type Mode, type Options, run } from './run.js';
 
 const { version } = createRequire(import.meta.url)('etcd-fenced-lock/package.json');
 
+// As for etcdctl, a variable that is empty is not set.
+for (const [name, value] of Object.entries(process.env)) {
+  if (name.startsWith('ETCDCTL_') && value === '') delete process.env[name];
+}
+
 new Command('client')
   .description(
     'Takes a lock in etcd and writes to storage with its lease ID as the fencing token.\nClient 1 waits for a key before it writes: the time to revoke its lease.',

@@ -40,7 +40,10 @@ export class Program implements AsyncDisposable {
     );
   }
 
-  /** Resolves when the process has ended and its output has been read to the end. */
+  /**
+   * Resolves when the process has ended and its output has been read to the end; under a terminal
+   * its last output may come a little later, or be lost with the terminal.
+   */
   readonly exited: Promise<Exit>;
   readonly #child: Child;
   readonly #title: string;
