@@ -14,7 +14,7 @@ const SCRIPT = fileURLToPath(new URL('../dist/client/main.js', import.meta.url))
 const PRESS =
   "please manually revoke the lease using 'etcdctl lease revoke VERSION' or wait for it to expire, then start executing client 2 and hit any key...";
 /** How long etcd may take to show what is waited for; a lease runs out within TTL + 2 s. */
-const PATIENCE = { timeout: 10_000, interval: 100 };
+const PATIENCE = { timeout: 30_000, interval: 100 };
 /** Nothing listens here. */
 const DEAD = 'http://127.0.0.1:1';
 

@@ -96,9 +96,9 @@ export class Program implements AsyncDisposable {
   /**
    * Resolves with the first line, of either stream, seen already or still to come, that contains
    * the string or matches the expression. Rejects, quoting all output, when the process ends
-   * without it or after `timeout` ms (default 10000).
+   * without it or after `timeout` ms (default 30000: a busy machine takes seconds to start a Node).
    */
-  line(match: string | RegExp, { timeout = 10_000 }: { timeout?: number } = {}): Promise<string> {
+  line(match: string | RegExp, { timeout = 30_000 }: { timeout?: number } = {}): Promise<string> {
     const wanted = typeof match === 'string' ? JSON.stringify(match) : String(match);
     let next = 0;
     return this.#watch(timeout, wanted, () => {
