@@ -222,16 +222,18 @@ describe.concurrent('on a terminal', () => {
   });
 
   test('Ctrl-Z stops it and fg lets it wait on', async () => {
-    const command = [process.execPath, SCRIPT, '1', ...flags({ ...place(), ttl: 60 })].join(' ');
+    const command = [process.execPath, SCRIPT, '1', ...flags({ ...place(), ttl: 60 })]
+      .map((word) => `'${word}'`)
+      .join(' ');
     await using shell = Program.start('bash', ['--norc', '--noprofile', '--noediting', '-i'], {
       tty: true,
-      env: { PS1: '', WATCH },
+      env: { PS1: '', WATCH, LC_ALL: 'C' },
     });
     shell.write(`(sh -c "$WATCH" &); ${command}\n`);
     await shell.line(/^raw/);
     shell.write('\x1a');
     await shell.line(/^\[1\].* Stopped/);
-    shell.write('(sh -c "$WATCH again" &); fg\n');
+    shell.write('(MARK=again sh -c "$WATCH" &); fg\n');
     await shell.line(/^raw again/);
     expect(shell.stdout).not.toContain('resuming');
     shell.write('x');
@@ -497,8 +499,9 @@ function run(args: string[], options?: ProgramOptions): Program {
   return Program.start(process.execPath, [SCRIPT, ...args], options);
 }
 
-/** Shell: prints `raw` once the terminal is in raw mode. */
-const WATCH = 'until stty -a < /dev/tty | grep -q -e -icanon; do sleep 0.2; done; echo raw';
+/** Shell: prints `raw` and $MARK once the terminal is in raw mode; ends with the terminal. */
+const WATCH =
+  'while s=$(stty -a < /dev/tty); do case $s in *-icanon*) echo raw $MARK; exit ;; esac; sleep 0.2; done';
 
 /**
  * Client 1 on a terminal, in a shell that shows the terminal's settings before and after, and stays:

@@ -56,7 +56,7 @@ test('Ctrl-C ends it with 130 and leaves nothing behind', async () => {
 });
 
 test.each([
-  ['SIGTERM', 143, 'An etcd for this demo'],
+  ['SIGTERM', 143, 'A private etcd has'],
   ['SIGINT', 130, 'storage listening'],
   ['SIGHUP', 129, 'client 1 starts'],
   ['SIGTERM', 143, 'client 2 starts'],

@@ -28,7 +28,7 @@ async function play(etcd: Etcd): Promise<void> {
   const [endpoint = ''] = etcd.endpoints;
 
   screen.narrate(
-    'An etcd for this demo runs already. Storage comes next: it keeps a value and a version for\n' +
+    'A private etcd has been started. Storage comes next: it keeps a value and a version for\n' +
       'every key, and overwrites a value only for a writer that comes with the same version.',
   );
   await using storage = await open('storage', 'storage --listen localhost:0', (options) =>
@@ -40,7 +40,7 @@ async function play(etcd: Etcd): Promise<void> {
 
   screen.narrate(
     'Client 1 takes the lock. The ID of the lease that it holds the lock by is its version.\n' +
-      'It stops before the write, as a program may that is swapped out or collects garbage.',
+      'It stops before the write, as a program that is swapped out or collects garbage may.',
   );
   await using client1 = await open('client 1', `client 1 ${args.join(' ')}`, (options) =>
     startClient(1, args, { ...options, tty: true }),
@@ -83,7 +83,8 @@ async function play(etcd: Etcd): Promise<void> {
   await client1.ends();
 
   screen.narrate(
-    'The lock could not stop that write, the version did: what client 2 wrote is there.',
+    'The lock could not stop that write, but the version did: what client 2 wrote is there.\n' +
+      '(JSON has versions in decimal, messages have them in hex.)',
   );
   const request = '{"op":"read","key":"key0"}';
   screen.show('reader', `POST ${url} ${request}`);

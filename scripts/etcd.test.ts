@@ -1,7 +1,6 @@
-import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { expect, inject, onTestFinished, test } from 'vitest';
+import { freePorts } from './lib/etcd.js';
 import { trace } from './lib/leftovers.js';
 import { Program } from './lib/program.js';
 
@@ -14,19 +13,10 @@ async function start(...args: string[]) {
   return { program, leftovers: traced.leftovers };
 }
 
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
-
 const LONG = { timeout: 25_000 };
 
 test('it serves on the port asked for, the command it tells works, Ctrl-C leaves nothing behind', async () => {
-  const port = await freePort();
+  const [port = 0] = await freePorts(1);
   const { program, leftovers } = await start('--port', String(port));
   const line = await program.line('etcd serves on', LONG);
   expect(line).toContain(`http://127.0.0.1:${port} `);

@@ -7,6 +7,7 @@
 #                  fetched before, else fetched from the distribution's packages
 # Keeps to bash 3.2, the one of macOS.
 set -euo pipefail
+unset CDPATH
 
 main() {
   local etcd_bin_dir=${ETCD_BIN_DIR:-}
@@ -20,6 +21,7 @@ main() {
 
   cd "$(dirname "${BASH_SOURCE[0]}")/.."
   root=$(pwd)
+  check_node
   mkdir -p .cache/bin
   one_at_a_time
   install_packages
@@ -32,6 +34,13 @@ say() { echo "setup: $*" >&2; }
 fail() {
   say "$*"
   exit 1
+}
+
+check_node() {
+  local version
+  version=$(node --version) || fail 'Node.js 20.19 or newer is needed, and there is no node on PATH'
+  [[ $version =~ ^v([0-9]+)\.([0-9]+) ]] && ((BASH_REMATCH[1] * 1000 + BASH_REMATCH[2] >= 20019)) ||
+    fail "Node.js 20.19 or newer is needed; this is $version"
 }
 
 # Waits for another set-up of this project to end. The lock ends with this shell.
@@ -51,9 +60,6 @@ install_packages() {
   if cmp -s package-lock.json "$stamp" && ! [ node_modules/.package-lock.json -nt "$stamp" ]; then
     return
   fi
-  node -e 'const [major, minor] = process.versions.node.split(".").map(Number);
-    process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)' ||
-    fail "Node.js 20.19 or newer is needed; this is $(node --version)"
   say 'installing npm packages'
   cache=$(npm config get cache)
   mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || cache=$root/.cache/npm
@@ -97,6 +103,7 @@ provide_etcd() {
     fetch_with_apt
     use_folder "$root/.cache/etcd/usr/bin" || advise "the fetched packages do not do: $why"
   elif command -v brew >/dev/null; then
+    if use_folder "$(brew --prefix)/opt/etcd/bin"; then return; fi
     say 'installing etcd with Homebrew'
     brew install --quiet etcd >&2 || advise 'Homebrew could not install etcd'
     use_folder "$(brew --prefix etcd)/bin" || advise "Homebrew's etcd does not do: $why"

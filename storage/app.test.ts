@@ -312,6 +312,21 @@ describe('the app', () => {
     expect(await ask(READ)).toEqual([200, NOT_FOUND]);
   });
 
+  it('cuts off a client that asks and asks and takes no answer, and serves the others', async () => {
+    const { ask, dial } = await start();
+    const socket = await dial();
+    const cut = new Promise((resolve) => socket.on('close', resolve));
+    const request = `POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${READ.length}\r\n\r\n${READ}`;
+    const requests = request.repeat(500);
+    const pump = () => {
+      while (!socket.destroyed && socket.write(requests));
+    };
+    socket.pause().on('drain', pump);
+    pump();
+    await cut;
+    expect(await ask(READ)).toEqual([200, NOT_FOUND]);
+  });
+
   it('works on one of many pipelined requests at a time, so that unread answers do not pile up', async () => {
     const memory = new MemoryStore();
     let reads = 0;

@@ -15,7 +15,7 @@ import type { Store } from './stores/store.js';
 export type AppOptions = {
   store: Store;
   rule: Rule;
-  /** Gets one line, safe to print, for each request that was not understood or failed. */
+  /** Gets one line, safe to print, for each request whose JSON was not understood or that failed. */
   log: (line: string) => void;
 };
 
@@ -74,8 +74,10 @@ function explain(error: unknown): [status: number, line: string] {
  */
 function readBody(req: IncomingMessage): Promise<Buffer | 'too large' | 'aborted'> {
   return new Promise((resolve) => {
-    // One growing buffer: a list of one-byte chunks would take a hundred times their size.
-    let body = Buffer.alloc(0);
+    // One buffer, growing if its length was not told: a list of one-byte chunks would take a hundred
+    // times their size.
+    const length = Number(req.headers['content-length'] ?? 0);
+    let body = Buffer.alloc(length <= BODY_LIMIT ? length : 0);
     let size = 0;
     const collect = (chunk: Buffer) => {
       const end = size + chunk.length;
@@ -89,7 +91,7 @@ function readBody(req: IncomingMessage): Promise<Buffer | 'too large' | 'aborted
       req.off('data', collect).resume();
       resolve('too large');
     };
-    if (Number(req.headers['content-length']) > BODY_LIMIT) return discard();
+    if (length > BODY_LIMIT) return discard();
     req.on('data', collect);
     req.once('end', () => resolve(body.subarray(0, size)));
     req.once('close', () => resolve('aborted'));
@@ -98,7 +100,7 @@ function readBody(req: IncomingMessage): Promise<Buffer | 'too large' | 'aborted
 
 const PRINTED = 256;
 
-/** One line of at most 256 characters that cannot steer a terminal or pass for two lines. */
+/** The first 256 characters as one line that cannot steer a terminal or pass for another. */
 function printable(line: string): string {
   return line
     .slice(0, PRINTED)

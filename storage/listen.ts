@@ -16,7 +16,7 @@ export function parseAddress(text: string): Address {
   const port = Number(digits);
   if (!(port <= 65535) || (ipv6 !== undefined && !isIPv6(ipv6))) {
     throw new RangeError(
-      'Expected [host]:port with a port of 0 to 65535: localhost:8080, :8080, [::1]:8080.',
+      'expected [host]:port with a port of 0 to 65535: localhost:8080, :8080, [::1]:8080.',
     );
   }
   return { host: ipv6 ?? name.toLowerCase(), port };

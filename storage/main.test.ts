@@ -87,8 +87,8 @@ describe('storage', () => {
   });
 
   it.each([
-    [['--listen', '8080'], /'8080' is invalid\. Expected \[host\]:port /],
-    [['--listen', ':65536'], /':65536' is invalid\. Expected \[host\]:port /],
+    [['--listen', '8080'], /'8080' is invalid\. expected \[host\]:port /],
+    [['--listen', ':65536'], /':65536' is invalid\. expected \[host\]:port /],
     [['--listen'], /argument missing/],
     [['--port', '1'], /unknown option '--port'/],
     [['8080'], /too many arguments/],
@@ -126,12 +126,24 @@ describe('storage', () => {
     },
   );
 
-  it('exits at once on a second signal', async () => {
+  it('takes a signal that npm passes on right after the terminal’s for the same one', async () => {
+    const program = await start();
+    const { socket, rest, idleClosed } = await halfway(program.url);
+    program.signal('SIGINT');
+    await idleClosed;
+    program.signal('SIGINT');
+    socket.write(rest);
+    expect(await text(socket)).toMatch(/200 OK.*{"val":"v","version":1,"err":""}$/s);
+    expect(await program.exited).toEqual({ code: 0, signal: null });
+  });
+
+  it('exits at once on a second signal that comes later', async () => {
     const program = await start();
     const { idleClosed } = await halfway(program.url);
     program.signal('SIGINT');
     await idleClosed;
-    program.signal('SIGTERM');
+    const again = setInterval(() => program.signal('SIGTERM'), 100);
+    onTestFinished(() => clearInterval(again));
     expect(await program.exited).toEqual({ code: null, signal: 'SIGTERM' });
   });
 

@@ -36,16 +36,24 @@ async function serve(options: { listen: Address }): Promise<void> {
   const app = createApp({
     store: new MemoryStore(),
     rule: rules.equal,
-    log: (line) => console.log(line),
+    // While nobody reads what was logged before, the rest is not kept.
+    log: (line) => process.stdout.writableNeedDrain || console.log(line),
   });
   const server = await listen(app, options.listen).catch((error: unknown) => {
     if (!(error instanceof ListenError)) throw error;
     console.error(`storage: ${error.message}`);
     process.exit(1);
   });
-  const stop = () => {
-    process.off('SIGTERM', stop).off('SIGINT', stop);
-    server.close(PATIENCE);
+  let since: number | undefined;
+  const stop = (name: NodeJS.Signals) => {
+    if (since === undefined) {
+      since = performance.now();
+      server.close(PATIENCE);
+    } else if (performance.now() - since > 1000) {
+      // npm passes on what the terminal sent us already: only a later one is meant as a second.
+      process.off(name, stop);
+      process.kill(process.pid, name);
+    }
   };
   process.on('SIGTERM', stop).on('SIGINT', stop);
   console.log(`storage listening on ${server.url} (${server.hosts.join(' and ')})`);

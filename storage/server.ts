@@ -13,6 +13,13 @@ const LIMITS = {
   requestTimeout: 30_000,
   connectionsCheckingInterval: 2000,
 };
+/** Milliseconds that a connection may neither send nor take anything. */
+const IDLE = 30_000;
+/**
+ * Requests that one connection may have waiting. A client that sends more without reading an answer
+ * is not served at all: each costs memory, and nothing has been written yet that would hold it back.
+ */
+const OWED = 1000;
 
 export class HttpServer {
   readonly #server;
@@ -26,6 +33,7 @@ export class HttpServer {
       res.once('close', () => this.#owe(req.socket, -1));
       app(req, res);
     });
+    this.#server.timeout = IDLE;
     this.#server.on('connection', (socket) => {
       this.#owed.set(socket, 0);
       socket.once('close', () => this.#owed.delete(socket));
@@ -66,6 +74,7 @@ export class HttpServer {
     const owed = this.#owed.get(socket);
     if (owed === undefined) return;
     this.#owed.set(socket, owed + change);
+    if (owed + change > OWED) socket.destroy();
     // Half closed, not destroyed: a client that is still sending must get to read the answer.
     if (this.#closing && owed + change === 0) socket.end();
   }

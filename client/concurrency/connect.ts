@@ -79,12 +79,17 @@ export async function connect(options: ConnectOptions = {}): Promise<Etcd3> {
       return await connect(anonymous);
     }
     if (!(error instanceof Unreachable)) throw error;
-    const reason = error.cause instanceof Error ? error.cause.message : error.message;
     throw new Unreachable(
-      `no answer within ${timeout / 1000} s from ${endpoints.join(', ')} (${reason})`,
+      `no answer within ${timeout / 1000} s from ${endpoints.join(', ')} (${reason(error)}); is etcd running there?`,
       { cause: error.cause },
     );
   }
+}
+
+/** What the last attempt met, without what gRPC says around it. */
+function reason({ cause, message }: Unreachable): string {
+  const text = cause instanceof Error ? cause.message : message;
+  return /Last error: (?:Error: )?(.+?)\. Resolution note/.exec(text)?.[1] ?? text;
 }
 
 /** Milliseconds for a call that sets no deadline of its own. */
@@ -117,12 +122,15 @@ async function credentials(
 function authentication({ user }: ConnectOptions): Pick<IOptions, 'auth'> {
   if (user === undefined) return {};
   const colon = user.indexOf(':');
-  if (colon < 1) throw new RangeError('expected user to be name:password');
+  if (colon < 1) throw new RangeError('expected user to be name:password, got no password');
   const [username, password] = [user.slice(0, colon), user.slice(colon + 1)];
   return { auth: { username, password, callOptions: () => within(PASSWORD_LIMIT) } };
 }
 
 function checkEndpoints(endpoints: readonly string[]): string[] {
+  if (!Array.isArray(endpoints)) {
+    throw new RangeError(`expected endpoints to be a list of URLs, got ${String(endpoints)}`);
+  }
   const hosts = endpoints.map(checkEndpoint);
   const secure = hosts.filter((host) => host.startsWith('https:')).length;
   if (hosts.length === 0) throw new RangeError('expected at least one endpoint, got none');

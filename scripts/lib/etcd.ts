@@ -252,7 +252,7 @@ function isHealthy(endpoint: string, tls: TlsFiles | undefined): Promise<boolean
  * outgoing connections from: there, a client's connection could take the port of a member while
  * the member is down, even one trying to reach that very member.
  */
-async function freePorts(count: number): Promise<number[]> {
+export async function freePorts(count: number): Promise<number[]> {
   const ports = new Set<number>();
   while (ports.size < count) {
     const port = 10_000 + Math.floor(Math.random() * 20_000);

@@ -17,11 +17,9 @@ export async function trace(): Promise<Trace> {
   const folder = await mkdtemp(join(tmpdir(), 'trace-'));
   const mark = randomUUID();
   return {
-    env: { TMPDIR: folder, LEFTOVER_OF: mark },
+    env: { TMPDIR: folder, LEFTOVER_OF: mark, TSX_DISABLE_CACHE: '1' },
     async leftovers() {
-      const names = await readdir(folder);
-      const folders = names.filter((name) => name.startsWith('etcd-fenced-lock-'));
-      return [...folders, ...(await processes(mark))];
+      return [...(await readdir(folder)), ...(await processes(mark))];
     },
     async [Symbol.asyncDispose]() {
       await rm(folder, { recursive: true });

@@ -141,7 +141,7 @@ export class Program implements AsyncDisposable {
     if (!this.#exit) ignoringGone(() => process.kill(this.pid, name));
   }
 
-  /** Kills the process, if it still runs, with all it started; waits until it is gone. */
+  /** Kills the process with all it started, unless it has ended; waits until it is gone. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#kill();
     await this.exited;
@@ -311,10 +311,8 @@ function ignoringGone(kill: () => void): void {
 
 function deferred<T>() {
   let resolve: (value: T) => void = () => {};
-  let reject: (reason: unknown) => void = () => {};
-  const promise = new Promise<T>((yes, no) => {
+  const promise = new Promise<T>((yes) => {
     resolve = yes;
-    reject = no;
   });
-  return { promise, resolve, reject };
+  return { promise, resolve };
 }
