@@ -17,7 +17,8 @@ for (const [name, value] of Object.entries(process.env)) {
 
 new Command('client')
   .description(
-    'Takes a lock in etcd and writes to storage with its lease ID as the fencing token.\nClient 1 waits for a key before it writes: the time to revoke its lease.',
+    'Takes a lock in etcd and writes to storage with its lease ID as the fencing token.\n' +
+      'Client 1 waits for a key before it writes: the time to revoke its lease.',
   )
   .usage('[options] <1 or 2>')
   .argument('[mode]', '1 waits for a key before the write, 2 does not')

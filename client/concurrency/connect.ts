@@ -17,7 +17,7 @@ import { Unreachable } from './errors.js';
 import { neverSent, rpc } from './rpc.js';
 
 export interface ConnectOptions {
-  /** URLs of the members, `http://host:port`; the scheme may be left out. Default: {@link ENDPOINTS}. */
+  /** URLs of the members, `http://host:port`, or without the scheme. Default: {@link ENDPOINTS}. */
   endpoints?: readonly string[];
   /** File with the certificates to trust, PEM. Default: those that Node trusts. */
   cacert?: string;

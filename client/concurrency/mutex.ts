@@ -55,7 +55,8 @@ export class Mutex {
    * Waits for the lock. Locking again in the same session succeeds at once.
    *
    * @throws SessionExpired when the session ends first, Timeout, Unreachable, PermissionDenied, or
-   *   the signal's reason. After any of them nothing of ours is left in the queue, or it goes with the lease.
+   *   the signal's reason. After any of them nothing of ours is left in the queue, or it goes with
+   *   the lease.
    */
   async lock(options: LockOptions = {}): Promise<void> {
     await this.#acquire(true, options);
@@ -75,9 +76,9 @@ export class Mutex {
    * newer lock of the same session.
    *
    * @returns whether it was held until now; false when it had been lost
-   * @throws LockReleased when this object holds no lock; Unreachable or the signal's reason when etcd
-   *   did not confirm in time (the release goes on in the background); PermissionDenied
-   *   when etcd refuses, and then the lock ends with the session
+   * @throws LockReleased when this object holds no lock; Unreachable or the signal's reason when
+   *   etcd did not confirm in time (the release goes on in the background); PermissionDenied when
+   *   etcd refuses, and then the lock ends with the session
    */
   async unlock({ signal, timeout }: LockOptions = {}): Promise<boolean> {
     const [place, own] = [this.#place, this.#own];

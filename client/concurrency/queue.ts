@@ -1,7 +1,7 @@
 // The queue behind a lock: keys under one prefix, ordered by create revision, each bound to the
 // lease of its session. The oldest key holds. After waitDeletes in etcd's
 // client/v3/concurrency/key.go and tryAcquire in mutex.go. Different on purpose:
-// - a waiter watches the nearest earlier key and its own, and so learns at once when its own is gone;
+// - a waiter watches its own key too, not only the nearest earlier one: it learns when it is gone;
 // - every delete names the create revision it means, so that a late one never hits a newer key;
 // - what cannot be cleaned up at once is cleaned up later, for as long as the session lives.
 

@@ -17,7 +17,7 @@ export interface Limits {
   signal?: AbortSignal | undefined;
   /** Milliseconds for all attempts together, then `Unreachable`. Default: no limit. */
   timeout?: number | undefined;
-  /** Milliseconds for the first attempt, doubled after each without an answer, 5000 at most. Default 1000. */
+  /** Milliseconds for the first attempt; doubled after each in vain, up to 5000. Default 1000. */
   attempt?: number | undefined;
 }
 

@@ -42,9 +42,9 @@ export class Watches {
   }
 
   /**
-   * Watches for deletions, and for puts too if `puts`. There is no start revision: etcd sets a watch that starts
-   * at or below its current revision aside until a resync that comes every 100 ms. So the caller
-   * reads the key once more after `confirmed`.
+   * Watches for deletions, and for puts too if `puts`. There is no start revision: etcd sets a watch
+   * that starts at or below its current revision aside until a resync that comes every 100 ms. So
+   * the caller reads the key once more after `confirmed`.
    */
   add(range: Range, puts = false): Watch {
     if (!this.#stream || this.#stream.over) {
@@ -77,8 +77,10 @@ class WatchStream {
   over = false;
   /** It did not end by our own wish. */
   broken = false;
-  /** Watches that etcd has yet to be asked for. One after another: then it is plain, as in Go,
-   * which one an answer is about, also behind a proxy that numbers them in its own way. */
+  /**
+   * Watches that etcd has yet to be asked for. One after another: then it is plain, as in Go, which
+   * one an answer is about, also behind a proxy that numbers them in its own way.
+   */
   readonly #unasked: Entry[] = [];
   #asked: Entry | undefined;
   readonly #confirmed = new Map<string, Entry>();
@@ -108,8 +110,11 @@ class WatchStream {
   }
 
   #isIdle(): boolean {
-    const asked = [...this.#unasked, ...(this.#asked ? [this.#asked] : [])];
-    return this.#confirmed.size === 0 && asked.every(({ over }) => over);
+    return this.#confirmed.size === 0 && this.#unconfirmed().every(({ over }) => over);
+  }
+
+  #unconfirmed(): Entry[] {
+    return this.#asked ? [this.#asked, ...this.#unasked] : this.#unasked;
   }
 
   #ask(): void {
@@ -176,8 +181,7 @@ class WatchStream {
     if (this.over) return;
     this.broken = true;
     this.#finish();
-    const entries = [...this.#unasked, ...(this.#asked ? [this.#asked] : [])];
-    for (const { confirm, change } of [...entries, ...this.#confirmed.values()]) {
+    for (const { confirm, change } of [...this.#unconfirmed(), ...this.#confirmed.values()]) {
       confirm();
       change();
     }
