@@ -10,6 +10,7 @@ import { startProxy } from '../../scripts/lib/proxy.js';
 import { connect } from './connect.js';
 import { Unreachable } from './errors.js';
 import { Mutex } from './mutex.js';
+import type { Session } from './session.js';
 import { delay } from './timing.js';
 
 const [endpoint = ''] = inject('etcd');
@@ -112,6 +113,13 @@ describe.concurrent('connecting', () => {
   );
 });
 
+async function renewedTwice(session: Session): Promise<void> {
+  for (let renewals = 0; renewals < 2; renewals++) {
+    const { deadline } = session;
+    while (session.deadline === deadline) await delay(100, session.signal);
+  }
+}
+
 /**
  * For four times its TTL a session must keep its lease, and its locks be granted. Others are at work
  * on the same connection, with a long TTL and so with more patience for a mute member: they must
@@ -154,6 +162,22 @@ describe.concurrent('a session lives on and its locks are granted, in every posi
         await using peer = await Peer.connect(endpoints);
         mute.swallow();
         await livesAndLocks(peer);
+      }),
+    );
+  });
+
+  test('while two of three are mute, with a TTL that is longer than the patience for them', async () => {
+    await using mute = await startProxy(endpoint);
+    await using another = await startProxy(endpoint);
+    await Promise.all(
+      positions.map(async (position) => {
+        const endpoints = insert(endpoint, position, [mute.endpoint, another.endpoint]);
+        await using peer = await Peer.connect(endpoints);
+        const sessions = await Promise.all([1, 2, 3].map(() => peer.session({ ttl: 12 })));
+        mute.swallow();
+        another.swallow();
+        // Each has to be renewed, by whichever member it meets first.
+        await Promise.all(sessions.map(renewedTwice));
       }),
     );
   });
