@@ -63,7 +63,8 @@ test('waiting leaves no timer and no listener behind', async () => {
   controller.abort();
   await Promise.allSettled(waits);
   expect(listeners(signal)).toBe(0);
-  expect(timers()).toBe(before);
+  // The test runner has one of its own, which may end meanwhile.
+  expect(timers()).toBeLessThanOrEqual(before);
 });
 
 test('what rejects when nobody waits for it any more bothers nobody', async () => {
