@@ -7,7 +7,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, inject, test, vi } from 'vitest';
-import { etcdctl, startEtcd } from '../scripts/lib/etcd.js';
+import { runEtcdctl, startEtcd } from '../scripts/lib/etcd.js';
 import { Program, type ProgramOptions, startClient, startStorage } from '../scripts/lib/program.js';
 
 const SCRIPT = fileURLToPath(new URL('../dist/client/main.js', import.meta.url));
@@ -588,12 +588,8 @@ async function queue(lock: string): Promise<string[]> {
 }
 
 /** etcdctl on the etcd that all tests share. */
-async function ctl(...args: string[]): Promise<string> {
-  await using program = Program.start(etcdctl, ['--endpoints', inject('etcd').join(','), ...args]);
-  program.end();
-  const { code } = await program.exited;
-  if (code !== 0) throw new Error(`etcdctl ${args.join(' ')}: ${program.stderr}`);
-  return program.stdout;
+function ctl(...args: string[]): Promise<string> {
+  return runEtcdctl(['--endpoints', inject('etcd').join(','), ...args]);
 }
 
 async function stored(key: string): Promise<string> {

@@ -14,7 +14,7 @@ import {
 } from 'cockatiel';
 import { Etcd3, type IOptions, isRecoverableError } from 'etcd3';
 import { Unreachable } from './errors.js';
-import { neverSent, rpc } from './rpc.js';
+import { type CallOptions, neverSent, rpc } from './rpc.js';
 
 export interface ConnectOptions {
   /** URLs of the members, `http://host:port`, or without the scheme. Default: {@link ENDPOINTS}. */
@@ -56,7 +56,7 @@ export async function connect(options: ConnectOptions = {}): Promise<Etcd3> {
     hosts,
     ...(await credentials(options, hosts)),
     ...authentication(options),
-    defaultCallOptions: ({ isStream }) => (isStream ? {} : within(CALL_LIMIT)),
+    defaultCallOptions: ({ isStream }) => (isStream ? {} : endsIn(CALL_LIMIT)),
     grpcOptions: {
       // A connection that swallows everything is only left behind with a pool that is our own.
       'grpc.use_local_subchannel_pool': 1,
@@ -97,7 +97,8 @@ const CALL_LIMIT = 5000;
 /** Milliseconds for one member to check a password. etcd3 asks them in order, and all calls wait. */
 const PASSWORD_LIMIT = 1500;
 
-function within(ms: number) {
+/** Call options; `deadline` is wall-clock milliseconds, used up at once by gRPC. */
+function endsIn(ms: number): CallOptions {
   return { deadline: Date.now() + ms };
 }
 
@@ -124,7 +125,7 @@ function authentication({ user }: ConnectOptions): Pick<IOptions, 'auth'> {
   const colon = user.indexOf(':');
   if (colon < 1) throw new RangeError('expected user to be name:password, got no password');
   const [username, password] = [user.slice(0, colon), user.slice(colon + 1)];
-  return { auth: { username, password, callOptions: () => within(PASSWORD_LIMIT) } };
+  return { auth: { username, password, callOptions: () => endsIn(PASSWORD_LIMIT) } };
 }
 
 function checkEndpoints(endpoints: readonly string[]): string[] {

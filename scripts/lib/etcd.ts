@@ -211,7 +211,8 @@ class MemberProcess implements Member {
   }
 }
 
-async function runEtcdctl(args: string[]): Promise<string> {
+/** Runs etcdctl: its standard output; rejects with its standard error. */
+export async function runEtcdctl(args: string[]): Promise<string> {
   await using program = Program.start(etcdctl, args);
   program.end();
   const { code } = await program.exited;
