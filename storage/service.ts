@@ -1,10 +1,29 @@
 /**
  * What storage does with a request, without HTTP: the handler of etcd's contrib/lock storage. Unlike
- * upstream, which answers an operation it does not know with nothing at all, this one says so.
+ * upstream, which answers an operation it does not know with nothing at all, this one says so; and
+ * under a rule that fences reads, a read with a token counts as its holder's first sign of life.
  */
 import type { Rule } from './fence.js';
 import { type Request, type Response, refused } from './protocol.js';
-import type { Store } from './stores/store.js';
+import type { Decision, Entry, Holder, Store } from './stores/store.js';
+
+export type Service = {
+  readonly store: Store;
+  readonly rule: Rule;
+  /** For a rule that wants to know who holds the lock. */
+  readonly lock?: Lock | undefined;
+};
+
+/** A lock in etcd, seen from outside. */
+export interface Lock {
+  /** The refusal when nobody holds it. */
+  readonly gone: string;
+  /** Who holds it now. Rejects with `Unavailable` when etcd does not say, in bounded time. */
+  holder(): Promise<Holder | undefined>;
+}
+
+/** `refused` is the rule's word; a key that is not there is no refusal. */
+export type Result = 'accepted' | 'refused' | 'not found';
 
 /** The request's `op` is neither `read` nor `write`. */
 export class UnknownOpError extends Error {
@@ -12,27 +31,57 @@ export class UnknownOpError extends Error {
   readonly code = 'UNKNOWN_OP';
 }
 
-/** Resolves to the answer, also of a refusal. Rejects with {@link UnknownOpError}. */
-export async function handle(request: Request, store: Store, rule: Rule): Promise<Response> {
+/**
+ * Resolves to the answer, also of a refusal. Rejects with {@link UnknownOpError} and the errors of
+ * `Store.update`.
+ */
+export async function handle(
+  request: Request,
+  service: Service,
+): Promise<{ result: Result; response: Response }> {
   switch (request.op) {
     case 'read':
-      return read(request, store);
+      return read(request, service);
     case 'write':
-      return write(request, store, rule);
+      return answer(await fenced(request, service, () => request.val));
     default:
       throw new UnknownOpError(`unknown op: ${request.op}`);
   }
 }
 
-async function read({ key }: Request, store: Store): Promise<Response> {
-  const entry = await store.read(key);
-  return entry ? { ...entry, err: '' } : refused('key not found');
+async function read(request: Request, service: Service) {
+  if (service.rule.fencesReads && request.version > 0n) {
+    return answer(await fenced(request, service, (current) => current?.val));
+  }
+  const entry = await service.store.read(request.key);
+  return answer(entry ? { entry } : undefined);
 }
 
-async function write({ key, val, version }: Request, store: Store, rule: Rule): Promise<Response> {
-  const decision = await store.update(key, (current) => {
-    const refusal = rule(version, current?.version);
-    return refusal === undefined ? { entry: { val, version } } : { refusal };
-  });
-  return 'refusal' in decision ? refused(decision.refusal) : { ...decision.entry, err: '' };
+/** Puts `val` under the request's token, if the rule lets it through. */
+async function fenced(
+  { key, version }: Request,
+  { store, rule, lock }: Service,
+  val: (current: Entry | undefined) => string | undefined,
+): Promise<Decision> {
+  const holder = await lock?.holder();
+  if (lock && !holder) return { refusal: lock.gone };
+  const decide = (current: Entry | undefined): Decision => {
+    const refusal = rule.check(version, current?.version, holder?.token);
+    if (refusal !== undefined) return { refusal };
+    const entry = { val: val(current), version };
+    const same = current && current.val === entry.val && current.version === entry.version;
+    return { entry: same ? current : entry };
+  };
+  return store.update(key, decide, holder);
+}
+
+function answer(decision: Decision | undefined): { result: Result; response: Response } {
+  if (decision && 'refusal' in decision) {
+    return { result: 'refused', response: refused(decision.refusal) };
+  }
+  const { val, version } = decision?.entry ?? {};
+  if (val === undefined || version === undefined) {
+    return { result: 'not found', response: refused('key not found') };
+  }
+  return { result: 'accepted', response: { val, version, err: '' } };
 }

@@ -3,7 +3,7 @@
  * refuses an entry that would fill the heap, because running out of it would end the process.
  */
 import { getHeapStatistics } from 'node:v8';
-import type { Decision, Entry, Store } from './store.js';
+import { type Decision, type Entry, NoRoom, type Store } from './store.js';
 
 export class MemoryStore implements Store {
   readonly #entries = new Map<string, Entry>();
@@ -25,14 +25,27 @@ export class MemoryStore implements Store {
     const decision = decide(current);
     if ('refusal' in decision) return decision;
     const size = this.#size + cost(key, decision.entry) - (current ? cost(key, current) : 0);
-    if (size > this.#limit) return { refusal: `storage is full (${this.#limit} bytes)` };
+    if (size > this.#limit) throw new NoRoom(`storage is full (${this.#limit} bytes)`);
     this.#size = size;
     this.#entries.set(key, decision.entry);
     return decision;
   }
+
+  async list(limit: number): Promise<[string, Entry][]> {
+    const listed: [string, Entry][] = [];
+    for (const each of this.#entries) {
+      if (listed.length >= limit) break;
+      listed.push(each);
+    }
+    return listed;
+  }
+
+  async check(): Promise<void> {}
+
+  async close(): Promise<void> {}
 }
 
 /** Two bytes a character at most, and what the map, the objects and the bigint take around them. */
-function cost(key: string, { val }: Entry): number {
+function cost(key: string, { val = '' }: Entry): number {
   return 2 * (key.length + val.length) + 256;
 }
