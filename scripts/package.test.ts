@@ -42,9 +42,17 @@ afterAll(async () => {
 test('the package holds what users need and nothing else', () => {
   expect(files).toContain('dist/client/main.js');
   expect(files).toContain('dist/storage/main.js');
+  expect(files).toContain('dist/storage/page/script.js');
   expect(files).toContain('dist/client/concurrency/index.d.ts');
   const other = files.filter((file) => !/^dist\/(client|storage)\/.*\.(js|d\.ts)$/.test(file));
-  expect(other.sort()).toEqual(['LICENSE', 'README.md', 'package.json']);
+  expect(other.sort()).toEqual([
+    'LICENSE',
+    'README.md',
+    'dist/storage/page/icon.svg',
+    'dist/storage/page/index.html',
+    'dist/storage/page/style.css',
+    'package.json',
+  ]);
   expect(files.filter((file) => /test|contract/.test(file))).toEqual([]);
 });
 

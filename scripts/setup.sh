@@ -81,6 +81,9 @@ build() {
   say 'building'
   rm -rf .cache/dist
   node_modules/.bin/tsc -p scripts/tsconfig.build.json --outDir .cache/dist
+  # What the page is made of, beside TypeScript.
+  mkdir -p .cache/dist/storage/page
+  cp storage/page/*.{html,css,js,svg} .cache/dist/storage/page/
   chmod +x .cache/dist/client/main.js .cache/dist/storage/main.js
   rm -rf dist
   mv .cache/dist dist

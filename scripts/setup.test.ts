@@ -96,6 +96,18 @@ test('it builds again when a source changed, came or went, and leaves no stale o
   expect((await project.setUp()).said).toEqual([]);
 });
 
+test('the files of the page are part of the build, and a change of one is noticed', async () => {
+  const project = await Project.create();
+  await project.setUp();
+  const built = (kind: string) => readFile(project.path(`dist/storage/page/a.${kind}`), 'utf8');
+  for (const kind of PAGE) expect(await built(kind)).toBe(kind);
+  for (const kind of PAGE) {
+    await project.write(`storage/page/a.${kind}`, 'changed');
+    expect((await project.setUp()).said).toEqual(['building']);
+    expect(await built(kind)).toBe('changed');
+  }
+});
+
 test('a failed build is told, keeps the last good one and is tried again', async () => {
   const project = await Project.create();
   await project.setUp();
@@ -258,6 +270,9 @@ test.each(['flock', 'perl'])('of two at once, one does the work (locking by %s)'
 const TOOLS =
   'bash cat chmod cksum cmp cp dirname find flock grep ln mkdir mv perl readlink rm sort touch uname';
 
+/** What the page is made of, beside TypeScript. */
+const PAGE = ['html', 'css', 'js', 'svg'];
+
 class Project {
   static async create({ packaged = '3.4.23' } = {}): Promise<Project> {
     const folder = await mkdtemp(join(tmpdir(), 'setup-test-'));
@@ -274,6 +289,7 @@ class Project {
     await project.write('scripts/tsconfig.build.json', '{}');
     await project.write('client/main.ts', '');
     await project.write('storage/main.ts', '');
+    for (const kind of PAGE) await project.write(`storage/page/a.${kind}`, kind);
     await copyFile(
       fileURLToPath(new URL('./setup.sh', import.meta.url)),
       project.path('scripts/setup.sh'),
