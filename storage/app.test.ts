@@ -1,31 +1,50 @@
 import { once } from 'node:events';
+import { type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
-import { describe, expect, it, onTestFinished } from 'vitest';
-import { createApp } from './app.js';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { type AppOptions, createApp } from './app.js';
 import { rules } from './fence.js';
+import type { Outcome } from './outcome.js';
 import { HttpServer } from './server.js';
 import { MemoryStore } from './stores/memory.js';
-import type { Store } from './stores/store.js';
+import { NoRoom, Unavailable } from './stores/store.js';
 
 const MIB = 2 ** 20;
 const READ = '{"op":"read","key":"key0"}';
 const NOT_FOUND = '{"val":"","version":-1,"err":"key not found"}';
 const TOO_LARGE = '{"val":"","version":-1,"err":"expected the body to be at most 1048576 bytes"}';
 
-async function start(store: Store = new MemoryStore()) {
-  const log: string[] = [];
-  const app = createApp({ store, rule: rules.equal, log: (line) => log.push(line) });
+async function start(options: Partial<AppOptions> = {}) {
+  const outcomes: Outcome[] = [];
+  const app = createApp({
+    store: new MemoryStore(),
+    rule: rules.equal,
+    observe: (outcome) => outcomes.push(outcome),
+    signal: new AbortController().signal,
+    ...options,
+  });
   const server = await HttpServer.listen(app, { host: '127.0.0.1', port: 0 });
   onTestFinished(() => server.close(0));
   const { port } = server.address;
   return {
-    log,
+    outcomes,
     /** Sends a body and resolves to the answer's status and text. */
     async ask(body: string | Buffer, init: RequestInit = {}): Promise<[number, string]> {
       const response = await fetch(`http://127.0.0.1:${port}`, { method: 'POST', body, ...init });
       return [response.status, await response.text()];
+    },
+    /** As `ask`, with any path and headers: neither is changed on the way. */
+    async raw(
+      method: string,
+      path: string,
+      headers: OutgoingHttpHeaders = {},
+      body = '',
+    ): Promise<[status: number | undefined, body: string, headers: IncomingHttpHeaders]> {
+      const options = { host: '127.0.0.1', port, method, path, headers, agent: false };
+      const [response] = await once(request(options).end(body), 'response');
+      return [response.statusCode, await text(response), response.headers];
     },
     async dial(): Promise<Socket> {
       const socket = connect(port, '127.0.0.1').on('error', () => {});
@@ -38,7 +57,7 @@ async function start(store: Store = new MemoryStore()) {
 
 /** A request as bytes on a connection that ends with its answer. */
 const wire = (requestLine: string, body: string, headers = '') =>
-  `${requestLine} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${body.length}\r\n${headers}\r\n${body}`;
+  `${requestLine} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ${body.length}\r\n${headers}\r\n${body}`;
 
 /** A body of exactly `size` bytes that writes `key0`. */
 function sized(size: number): string {
@@ -146,7 +165,7 @@ describe('a request', () => {
     const { dial } = await start();
     const socket = await dial();
     socket.write(
-      'POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n',
+      'POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n',
     );
     await once(socket, 'readable');
     for (const byte of READ) socket.write(`1\r\n${byte}\r\n`);
@@ -179,17 +198,23 @@ describe('a request', () => {
     ['{"op":"delete","key":"key0"}', 'unknown op: delete'],
     ['{"op":"Write","key":"key0","version":1}', 'unknown op: Write'],
   ])('that is not understood is refused, logged, and changes nothing: %s', async (body, err) => {
-    const { ask, log } = await start();
+    const { ask, outcomes } = await start();
     expect(await ask(body)).toEqual([400, `{"val":"","version":-1,"err":"${err}"}`]);
-    expect(log).toEqual([err.replaceAll('\\"', '"')]);
+    expect(outcomes).toMatchObject([{ result: 'invalid', reason: err.replaceAll('\\"', '"') }]);
     expect(await ask(READ)).toEqual([200, NOT_FOUND]);
   });
 
-  it('that is understood is not logged, also when it is refused', async () => {
-    const { ask, log } = await start();
+  it('is observed once it is answered, with what became of it', async () => {
+    const { ask, outcomes } = await start();
     for (const version of [1, 2]) await ask(`{"op":"write","key":"key0","version":${version}}`);
     await ask('{"op":"read","key":"other"}');
-    expect(log).toEqual([]);
+    const reason = 'given version (2) is different from the existing version (1)';
+    const common = { at: expect.closeTo(Date.now(), -5), seconds: expect.closeTo(0, 0) };
+    expect(outcomes).toEqual([
+      { ...common, op: 'write', key: 'key0', token: 1n, result: 'accepted', reason: '' },
+      { ...common, op: 'write', key: 'key0', token: 2n, result: 'refused', reason },
+      { ...common, op: 'read', key: 'other', token: 0n, result: 'not found', reason: '' },
+    ]);
   });
 
   it.each(['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])(
@@ -197,9 +222,10 @@ describe('a request', () => {
     async (method) => {
       const { dial } = await start();
       const socket = await dial();
-      socket.write(wire(`${method} /`, sized(100)));
+      socket.write(wire(`${method} /any`, sized(100)));
       const answer = await text(socket);
-      expect(answer).toMatch(/^HTTP\/1\.1 405 Method Not Allowed\r\nAllow: POST\r\n/);
+      expect(answer).toMatch(/^HTTP\/1\.1 405 Method Not Allowed\r\n/);
+      expect(answer).toMatch(/\r\nAllow: POST\r\n/);
       const err = `expected a POST with one JSON request as its body, got ${method}`;
       const body = method === 'HEAD' ? '' : `{"val":"","version":-1,"err":"${err}"}`;
       expect(answer.split('\r\n\r\n')[1]).toBe(body);
@@ -234,7 +260,7 @@ describe('a body', () => {
     const socket = await dial();
     const size = 16 * MIB;
     socket.pause();
-    socket.write(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${size}\r\n\r\n`);
+    socket.write(`POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${size}\r\n\r\n`);
     await once(socket, 'readable');
     await new Promise((sent) => socket.write(Buffer.alloc(size), sent));
     socket.write(wire('POST /', READ));
@@ -246,7 +272,7 @@ describe('a body', () => {
   it('that never ends is answered as soon as it is too large', async () => {
     const { dial } = await start();
     const socket = await dial();
-    socket.write('POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+    socket.write('POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n');
     socket.write(`${(MIB + 1).toString(16)}\r\n${'x'.repeat(MIB + 1)}`);
     const [answer] = await once(socket, 'data');
     expect(answer.toString()).toMatch(/^HTTP\/1\.1 413 .*at most 1048576 bytes"}$/s);
@@ -254,7 +280,7 @@ describe('a body', () => {
   });
 
   it('that breaks off changes nothing and leaves no trace', async () => {
-    const { ask, dial, log } = await start();
+    const { ask, dial, outcomes } = await start();
     for (const [size, sent] of [
       [100, 50],
       [100, 0],
@@ -262,53 +288,35 @@ describe('a body', () => {
     ] as const) {
       const socket = await dial();
       socket.write(
-        `POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${size}\r\n\r\n${sized(100).slice(0, sent)}`,
+        `POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${size}\r\n\r\n${sized(100).slice(0, sent)}`,
       );
       socket.resetAndDestroy();
       await once(socket, 'close');
     }
     const socket = await dial();
-    socket.end(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n${sized(100)}`);
+    socket.end(`POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 101\r\n\r\n${sized(100)}`);
     await once(socket.resume(), 'close');
+    expect(outcomes).toEqual([]);
     expect(await ask(READ)).toEqual([200, NOT_FOUND]);
-    expect(log).toEqual([]);
-  });
-});
-
-describe('the log', () => {
-  it('is one line of printable characters, whatever the client sends', async () => {
-    const { ask, log } = await start();
-    const op = 'a\n\r\t\u0000\u001b[2J\u007f\u009b\u2028\u2029\u202eb\u{e0001}é\u{1f600}';
-    const [, answer] = await ask(JSON.stringify({ op }));
-    expect(JSON.parse(answer).err).toBe(`unknown op: ${op}`);
-    expect(log).toEqual([
-      'unknown op: a\\u{a}\\u{d}\\u{9}\\u{0}\\u{1b}[2J\\u{7f}\\u{9b}\\u{2028}\\u{2029}\\u{202e}b\\u{e0001}é\u{1f600}',
-    ]);
-    await ask('\u001b[2J');
-    expect(log[1]).toBe(
-      'failed to unmarshal json: expected a JSON object, got "\\u001b" at offset 0',
-    );
-  });
-
-  it('shortens what is long', async () => {
-    const { ask, log } = await start();
-    await ask(JSON.stringify({ op: 'x'.repeat(MIB / 2) }));
-    expect(log).toEqual([`unknown op: ${'x'.repeat(244)}...`]);
   });
 });
 
 describe('the app', () => {
   it('says so when its store fails, and goes on', async () => {
-    const memory = new MemoryStore();
-    const { ask, log } = await start({
-      read: (key) => memory.read(key),
-      update: () => Promise.reject(new Error('disk\non fire')),
-    });
+    const store = new MemoryStore();
+    store.update = () => Promise.reject(new Error('disk\non fire'));
+    const { ask, outcomes } = await start({ store });
     expect(await ask(sized(100))).toEqual([
       500,
       '{"val":"","version":-1,"err":"failed to handle the request: Error: disk\\non fire"}',
     ]);
-    expect(log).toEqual(['failed to handle the request: Error: disk\\u{a}on fire']);
+    expect(outcomes).toMatchObject([
+      {
+        op: 'write',
+        result: 'failed',
+        reason: 'failed to handle the request: Error: disk\non fire',
+      },
+    ]);
     expect(await ask(READ)).toEqual([200, NOT_FOUND]);
   });
 
@@ -316,7 +324,7 @@ describe('the app', () => {
     const { ask, dial } = await start();
     const socket = await dial();
     const cut = new Promise((resolve) => socket.on('close', resolve));
-    const request = `POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${READ.length}\r\n\r\n${READ}`;
+    const request = `POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${READ.length}\r\n\r\n${READ}`;
     const requests = request.repeat(500);
     const pump = () => {
       while (!socket.destroyed && socket.write(requests));
@@ -328,18 +336,17 @@ describe('the app', () => {
   });
 
   it('works on one of many pipelined requests at a time, so that unread answers do not pile up', async () => {
-    const memory = new MemoryStore();
     let reads = 0;
-    const { ask, dial } = await start({
-      update: (key, decide) => memory.update(key, decide),
-      read: (key) => {
+    class Counting extends MemoryStore {
+      override read(key: string) {
         reads++;
-        return memory.read(key);
-      },
-    });
+        return super.read(key);
+      }
+    }
+    const { ask, dial } = await start({ store: new Counting() });
     await ask(sized(MIB));
     const socket = await dial();
-    const request = `POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${READ.length}\r\n\r\n${READ}`;
+    const request = `POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${READ.length}\r\n\r\n${READ}`;
     const count = 100;
     socket.pause().write(request.repeat(count));
     await once(socket, 'readable');
@@ -349,4 +356,171 @@ describe('the app', () => {
     socket.resume();
     while (reads < count) await once(socket, 'data');
   });
+});
+
+describe('who may talk to the app', () => {
+  const WRITE = '{"op":"write","key":"key0","val":"v","version":1}';
+
+  it.each([
+    ['a page of another origin', { origin: 'http://evil.example' }],
+    ['a page in a sandbox', { origin: 'null' }],
+    ['a page of a sister host, by what the browser says', { 'sec-fetch-site': 'same-site' }],
+    ['a page behind a name that was pointed here', { host: 'evil.example:8080' }],
+  ])('not %s, and nothing is written', async (_who, headers) => {
+    const { ask, raw, outcomes } = await start();
+    const [status, body] = await raw('POST', '/', headers, WRITE);
+    expect(status).toBe(403);
+    expect(JSON.parse(body)).toEqual({ val: '', version: -1, err: expect.stringMatching(/./) });
+    for (const path of ['/', '/events', '/metrics']) {
+      expect((await raw('GET', path, headers))[0]).toBe(403);
+    }
+    expect(outcomes).toEqual([]);
+    expect(await ask(READ)).toEqual([200, NOT_FOUND]);
+  });
+
+  it('without the token nobody, and nothing is written or shown', async () => {
+    const { raw, outcomes } = await start({ token: 's3cret' });
+    for (const headers of [{}, { authorization: 'Bearer wrong' }]) {
+      const [status, body, answered] = await raw('POST', '/', headers, WRITE);
+      expect(status).toBe(401);
+      expect(answered['www-authenticate']).toBe('Basic realm="storage"');
+      expect(JSON.parse(body).err).toMatch(/^expected the token of this storage/);
+      for (const path of ['/', '/events', '/metrics', '/script.js']) {
+        expect((await raw('GET', path, headers))[0]).toBe(401);
+      }
+    }
+    expect(outcomes).toEqual([]);
+  });
+
+  it('with the token: programs by bearer, people by the password that their browser asks for', async () => {
+    const { raw } = await start({ token: 's3cret' });
+    const basic = `Basic ${Buffer.from('me:s3cret').toString('base64')}`;
+    for (const authorization of ['Bearer s3cret', basic]) {
+      expect((await raw('POST', '/', { authorization }, WRITE))[0]).toBe(200);
+      expect((await raw('GET', '/', { authorization }))[0]).toBe(200);
+    }
+  });
+
+  it('about its health, everybody', async () => {
+    const { raw } = await start({ token: 's3cret' });
+    expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([200, 'ok\n']);
+  });
+});
+
+describe('the health', () => {
+  it('is bad while the store is gone', async () => {
+    const store = new MemoryStore();
+    const { raw } = await start({ store });
+    const check = vi.spyOn(store, 'check').mockRejectedValue(new Unavailable('the disk is gone'));
+    expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([503, 'the disk is gone\n']);
+    check.mockRestore();
+    expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([200, 'ok\n']);
+  });
+
+  it('is bad while etcd does not say who holds the lock, good when nobody does', async () => {
+    const holder = vi.fn(async (): Promise<undefined> => undefined);
+    const { raw } = await start({ rule: rules.holder, lock: { gone: 'gone', holder } });
+    expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([200, 'ok\n']);
+    holder.mockRejectedValue(new Unavailable('etcd is silent'));
+    expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([503, 'etcd is silent\n']);
+  });
+});
+
+describe('the metrics', () => {
+  it('count requests by what became of them, stale writes by rule, and tell the highest token', async () => {
+    const { ask, raw } = await start({ rule: rules.monotonic });
+    const send = (op: string, version: number) =>
+      ask(`{"op":"${op}","key":"k","val":"v","version":${version}}`);
+    for (const version of [7, 6, 5, 9, 0]) await send('write', version);
+    await send('read', 8);
+    await send('read', 0);
+    await ask('{"op":"read","key":"other"}');
+    await send('delete', 1000);
+    await ask('no json');
+    const [status, text, headers] = await raw('GET', '/metrics');
+    expect(status).toBe(200);
+    expect(headers['content-type']).toMatch(/^text\/plain; version=0\.0\.4/);
+    const values = Object.fromEntries(
+      text
+        .split('\n')
+        .filter((line) => /^[^#]/.test(line))
+        .map((line) => line.split(/ (?=\S+$)/)),
+    );
+    expect(values).toMatchObject({
+      'storage_requests_total{op="write",result="accepted"}': '2',
+      'storage_requests_total{op="write",result="refused"}': '3',
+      'storage_requests_total{op="read",result="refused"}': '1',
+      'storage_requests_total{op="read",result="accepted"}': '1',
+      'storage_requests_total{op="read",result="not found"}': '1',
+      'storage_requests_total{op="unknown",result="invalid"}': '2',
+      'storage_stale_writes_refused_total{rule="monotonic"}': '3',
+      'storage_request_duration_seconds_count{op="write"}': '5',
+      storage_highest_token: '9',
+    });
+  });
+
+  it('count the stale writes from zero on, so that a first one shows', async () => {
+    const { raw } = await start();
+    const [, text] = await raw('GET', '/metrics');
+    expect(text).toContain('\nstorage_stale_writes_refused_total{rule="equal"} 0\n');
+  });
+});
+
+describe('the page', () => {
+  it('comes with headers that let it load nothing from elsewhere and be in no frame', async () => {
+    const { raw } = await start();
+    const [status, body, headers] = await raw('GET', '/');
+    expect([status, headers['content-type']]).toEqual([200, 'text/html; charset=utf-8']);
+    expect(body).toMatch(/^<!doctype html>/i);
+    expect(headers['content-security-policy']).toBe(
+      "default-src 'none';script-src 'self';style-src 'self';connect-src 'self';img-src 'self';base-uri 'none';form-action 'none';frame-ancestors 'none'",
+    );
+    expect(headers).toMatchObject({
+      'x-content-type-options': 'nosniff',
+      'referrer-policy': 'no-referrer',
+      'cross-origin-opener-policy': 'same-origin',
+      'cross-origin-resource-policy': 'same-origin',
+    });
+    expect(headers).not.toHaveProperty('x-powered-by');
+    expect(headers).not.toHaveProperty('strict-transport-security');
+  });
+
+  it('is only where it is: elsewhere GET is no method of storage', async () => {
+    const { raw } = await start();
+    for (const path of ['/key0', '/page.ts', '/../app.ts', '/%2e%2e/app.ts', '/%', '//']) {
+      expect([path, (await raw('GET', path))[0]]).toEqual([path, 405]);
+    }
+  });
+
+  it('leaves every path to the protocol when it is a POST', async () => {
+    const { raw } = await start();
+    for (const path of [
+      '/',
+      '/healthz',
+      '/metrics',
+      '/events',
+      '/style.css',
+      '/a/b?c',
+      '/%',
+      '*',
+    ]) {
+      expect((await raw('POST', path, {}, READ)).slice(0, 2)).toEqual([200, NOT_FOUND]);
+    }
+  });
+});
+
+it('what a store has no room for gets 507, what it cannot have now 503, both with the reason', async () => {
+  const store = new MemoryStore();
+  const { ask, outcomes } = await start({ store });
+  for (const [status, error] of [
+    [507, new NoRoom('storage is full')],
+    [503, new Unavailable('the disk is gone; nothing was written')],
+  ] as const) {
+    vi.spyOn(store, 'update').mockRejectedValueOnce(error);
+    expect(await ask(sized(100))).toEqual([
+      status,
+      `{"val":"","version":-1,"err":"${error.message}"}`,
+    ]);
+    expect(outcomes.pop()).toMatchObject({ result: 'failed', reason: error.message });
+  }
 });

@@ -2,108 +2,148 @@
  * The Express app around the service: any POST, whatever its path and content type, is one request,
  * as in etcd's contrib/lock. Unlike upstream, which exits on a request it cannot read, it answers
  * each with the same three fields and a status; other methods, compressed bodies and bodies over
- * 1 MiB are refused. It never listens.
+ * 1 MiB are refused. For people and their tools there are a page, its health and its metrics. It
+ * never listens.
  */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import express, { type Express } from 'express';
-import type { Rule } from './fence.js';
+import helmet from 'helmet';
+import { BODY_LIMIT, BodyReader } from './body.js';
+import { createGuard, type GuardOptions } from './guard.js';
+import { Metrics } from './metrics.js';
+import type { Outcome } from './outcome.js';
+import { createPage } from './page/page.js';
 import { DecodeError, decodeRequest, encodeResponse, type Response, refused } from './protocol.js';
-import { handle, UnknownOpError } from './service.js';
-import type { Store } from './stores/store.js';
+import { handle, type Service, UnknownOpError } from './service.js';
+import { NoRoom, Unavailable } from './stores/store.js';
 
-export type AppOptions = {
-  store: Store;
-  rule: Rule;
-  /** Gets one line, safe to print, for each request whose JSON was not understood or that failed. */
-  log: (line: string) => void;
-};
+export type AppOptions = Service &
+  GuardOptions & {
+    /** Gets what became of each request that was let in and whose body arrived. */
+    observe: (outcome: Outcome) => void;
+    /** Aborted when the server stops: ends what would go on for ever. */
+    signal: AbortSignal;
+  };
 
-export function createApp({ store, rule, log }: AppOptions): Express {
+export function createApp({ host, token, observe, signal, ...service }: AppOptions): Express {
+  const guard = createGuard({ host, token });
+  const metrics = new Metrics(service.rule.name);
+  const page = createPage({ ...service, signal });
+  const observers = [metrics.observe.bind(metrics), page.observe, observe];
   const app = express();
-  app.disable('x-powered-by');
-  app.use(async (req, res) => {
-    // Of requests that were pipelined, only the one whose turn it is to be answered goes on:
-    // otherwise one packet full of small reads would hold as many big answers in memory.
-    if (res.socket === null) await once(res, 'socket');
-    if (req.method !== 'POST') {
-      res.setHeader('Allow', 'POST');
-      return send(
-        res,
-        405,
-        refused(`expected a POST with one JSON request as its body, got ${req.method}`),
-      );
-    }
-    const encoding = req.headers['content-encoding'] ?? 'identity';
-    if (encoding.toLowerCase() !== 'identity') {
-      return send(res, 415, refused(`expected the body not to be encoded, got ${encoding}`));
-    }
-    const body = await readBody(req);
-    if (body === 'aborted') return;
-    if (body === 'too large') {
-      return send(res, 413, refused(`expected the body to be at most ${BODY_LIMIT} bytes`));
-    }
-    try {
-      send(res, 200, await handle(decodeRequest(body), store, rule));
-    } catch (error) {
-      const [status, line] = explain(error);
-      log(printable(line));
-      send(res, status, refused(line));
-    }
+  app.disable('x-powered-by').disable('etag');
+  // Whoever keeps this process alive has no token.
+  app.get('/healthz', async (_req, res) => {
+    const [status, text] = await health(service);
+    res.status(status).set('Cache-Control', 'no-store').type('text').send(text);
+  });
+  app.use((req, res, next) => {
+    const denial = guard(req);
+    if (!denial) return next();
+    if (denial.status === 401) res.setHeader('WWW-Authenticate', 'Basic realm="storage"');
+    send(res, denial.status, refused(denial.reason));
+  });
+  const protocol = createProtocol(service, (outcome) => {
+    for (const each of observers) each(outcome);
+  });
+  const protect = helmet(HEADERS);
+  app.use((req, res, next) =>
+    req.method === 'POST' ? protocol(req, res) : protect(req, res, next),
+  );
+  app.get('/metrics', async (_req, res) => {
+    res.set('Content-Type', metrics.contentType).send(await metrics.text());
+  });
+  app.use(page.router);
+  app.use((req, res) => {
+    res.setHeader('Allow', 'POST');
+    const reason = `expected a POST with one JSON request as its body, got ${req.method}`;
+    send(res, 405, refused(reason));
   });
   return app;
 }
 
-/** 1 MiB. */
-const BODY_LIMIT = 2 ** 20;
+const HEADERS = {
+  contentSecurityPolicy: {
+    useDefaults: false,
+    directives: {
+      'default-src': ["'none'"],
+      'script-src': ["'self'"],
+      'style-src': ["'self'"],
+      'connect-src': ["'self'"],
+      'img-src': ["'self'"],
+      'base-uri': ["'none'"],
+      'form-action': ["'none'"],
+      'frame-ancestors': ["'none'"],
+    },
+  },
+  // The host may serve other things without TLS.
+  strictTransportSecurity: false,
+};
+
+/** 200 when a write could be decided and kept now. */
+async function health({ store, lock }: Service): Promise<[status: number, text: string]> {
+  try {
+    await Promise.all([store.check(), lock?.holder()]);
+    return [200, 'ok\n'];
+  } catch (error) {
+    return [503, `${(error as Error).message}\n`];
+  }
+}
+
+function createProtocol(service: Service, observe: (outcome: Outcome) => void) {
+  const bodies = new BodyReader();
+  return async (req: IncomingMessage, res: ServerResponse) => {
+    // Of requests that were pipelined, only the one whose turn it is to be answered goes on:
+    // otherwise one packet full of small reads would hold as many big answers in memory.
+    if (res.socket === null) await once(res, 'socket');
+    const encoding = req.headers['content-encoding'] ?? 'identity';
+    if (encoding.toLowerCase() !== 'identity') {
+      return send(res, 415, refused(`expected the body not to be encoded, got ${encoding}`));
+    }
+    const body = await bodies.read(req, res);
+    if (body === 'aborted') return;
+    if (body === 'too large') {
+      return send(res, 413, refused(`expected the body to be at most ${BODY_LIMIT} bytes`));
+    }
+    if (body === 'busy') return send(res, 503, refused('too many requests at once; try again'));
+    const [status, response, outcome] = await answer(body, service);
+    send(res, status, response);
+    observe(outcome);
+  };
+}
+
+async function answer(
+  body: Buffer,
+  service: Service,
+): Promise<[status: number, response: Response, outcome: Outcome]> {
+  const start = performance.now();
+  let [op, key, version]: [Outcome['op'], string, bigint] = ['', '', 0n];
+  const outcome = (result: Outcome['result'], reason: string): Outcome => {
+    const seconds = (performance.now() - start) / 1000;
+    return { at: Date.now(), op, key, token: version, result, reason, seconds };
+  };
+  try {
+    const request = decodeRequest(body);
+    ({ key, version } = request);
+    if (request.op === 'read' || request.op === 'write') op = request.op;
+    const { result, response } = await handle(request, service);
+    return [200, response, outcome(result, result === 'refused' ? response.err : '')];
+  } catch (error) {
+    const [status, reason] = explain(error);
+    return [status, refused(reason), outcome(status === 400 ? 'invalid' : 'failed', reason)];
+  }
+}
 
 function send(res: ServerResponse, status: number, response: Response): void {
   res.statusCode = status;
   res.setHeader('Content-Type', 'application/json').end(encodeResponse(response));
 }
 
-function explain(error: unknown): [status: number, line: string] {
+function explain(error: unknown): [status: number, reason: string] {
   if (error instanceof DecodeError) return [400, `failed to unmarshal json: ${error.message}`];
   if (error instanceof UnknownOpError) return [400, error.message];
+  if (error instanceof NoRoom) return [507, error.message];
+  if (error instanceof Unavailable) return [503, error.message];
   return [500, `failed to handle the request: ${error}`];
-}
-
-/**
- * When it is too large the rest is thrown away as it arrives, so that a client that is still sending
- * gets to read the answer; the server's request timeout ends that.
- */
-function readBody(req: IncomingMessage): Promise<Buffer | 'too large' | 'aborted'> {
-  return new Promise((resolve) => {
-    // One buffer, growing if its length was not told: a list of one-byte chunks would take a hundred
-    // times their size.
-    const length = Number(req.headers['content-length'] ?? 0);
-    let body = Buffer.alloc(length <= BODY_LIMIT ? length : 0);
-    let size = 0;
-    const collect = (chunk: Buffer) => {
-      const end = size + chunk.length;
-      if (end > BODY_LIMIT) return discard();
-      if (end > body.length) body = Buffer.concat([body], Math.max(end, 2 * body.length));
-      chunk.copy(body, size);
-      size = end;
-    };
-    const discard = () => {
-      body = Buffer.alloc(0);
-      req.off('data', collect).resume();
-      resolve('too large');
-    };
-    if (length > BODY_LIMIT) return discard();
-    req.on('data', collect);
-    req.once('end', () => resolve(body.subarray(0, size)));
-    req.once('close', () => resolve('aborted'));
-  });
-}
-
-const PRINTED = 256;
-
-/** The first 256 characters as one line that cannot steer a terminal or pass for another. */
-function printable(line: string): string {
-  return line
-    .slice(0, PRINTED)
-    .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0)?.toString(16)}}`)
-    .concat(line.length > PRINTED ? '...' : '');
 }

@@ -5,7 +5,7 @@
  */
 import type { RequestListener } from 'node:http';
 import { isIPv6 } from 'node:net';
-import { HttpServer } from './server.js';
+import { HttpServer, type Tls } from './server.js';
 
 /** An empty host is every interface; port 0 is any free one. */
 export type Address = { host: string; port: number };
@@ -39,18 +39,29 @@ export type Listening = {
   url: string;
   /** The addresses it is bound to, or `every interface`. */
   hosts: string[];
+  /** Whether only programs on this machine can connect. */
+  local: boolean;
   /** Stops, as {@link HttpServer.close} does. */
   close(patience: number): Promise<void>;
 };
 
-/** Resolves when clients can connect. Rejects with {@link ListenError}, and then holds no port. */
-export async function listen(app: RequestListener, address: Address): Promise<Listening> {
+/**
+ * Resolves when clients can connect. Rejects with {@link ListenError}, and then holds no port; with
+ * the system's error when the `tls` files are no certificate with its key.
+ */
+export async function listen(
+  app: RequestListener,
+  address: Address,
+  tls?: Tls,
+): Promise<Listening> {
   const { host, port } = address;
-  const servers = host === 'localhost' ? await loopbacks(app, port) : [await bind(app, address)];
+  const bindTo = (where: Address) => bind(app, where, tls);
+  const servers = host === 'localhost' ? await loopbacks(bindTo, port) : [await bindTo(address)];
   const addresses = servers.map((server) => server.address);
   return {
-    url: `http://${show(host || 'localhost')}:${addresses[0]?.port}`,
+    url: `${tls ? 'https' : 'http'}://${show(host || 'localhost')}:${addresses[0]?.port}`,
     hosts: host === '' ? ['every interface'] : addresses.map(({ address }) => address),
+    local: addresses.every(({ address }) => address === '::1' || address.startsWith('127.')),
     close: (patience) => close(servers, patience),
   };
 }
@@ -65,12 +76,15 @@ const REASONS: Record<string, string> = {
 /** How it shows that a machine has no such loopback address. */
 const ABSENT = ['EADDRNOTAVAIL', 'EAFNOSUPPORT', 'EINVAL'];
 
-async function loopbacks(app: RequestListener, port: number): Promise<HttpServer[]> {
+async function loopbacks(
+  bindTo: (where: Address) => Promise<HttpServer>,
+  port: number,
+): Promise<HttpServer[]> {
   for (let attempt = 1; ; attempt++) {
-    const v4 = await bind(app, { host: '127.0.0.1', port }).catch(unlessAbsent);
+    const v4 = await bindTo({ host: '127.0.0.1', port }).catch(unlessAbsent);
     const servers = v4 ? [v4] : [];
     try {
-      const v6 = bind(app, { host: '::1', port: v4?.address.port ?? port });
+      const v6 = bindTo({ host: '::1', port: v4?.address.port ?? port });
       const other = await (v4 ? v6.catch(unlessAbsent) : v6);
       return other ? [...servers, other] : servers;
     } catch (error) {
@@ -87,9 +101,14 @@ function unlessAbsent(error: unknown): undefined {
   throw error;
 }
 
-async function bind(app: RequestListener, { host, port }: Address): Promise<HttpServer> {
+async function bind(
+  app: RequestListener,
+  { host, port }: Address,
+  tls: Tls | undefined,
+): Promise<HttpServer> {
+  const where = { port, ...(host && { host }), ...(tls && { tls }) };
   try {
-    return await HttpServer.listen(app, host === '' ? { port } : { host, port });
+    return await HttpServer.listen(app, where);
   } catch (error) {
     throw new ListenError({ host, port }, error as NodeJS.ErrnoException);
   }

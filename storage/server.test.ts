@@ -2,14 +2,18 @@ import { EventEmitter, once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
+import { connect as connectTls } from 'node:tls';
+import { generate } from 'selfsigned';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { HttpServer } from './server.js';
 
 const PATIENCE = 10_000;
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
-async function start(app: RequestListener): Promise<HttpServer> {
-  const server = await HttpServer.listen(app, { host: '127.0.0.1', port: 0 });
+type Options = Omit<Parameters<typeof HttpServer.listen>[1], 'host' | 'port'>;
+
+async function start(app: RequestListener, options: Options = {}): Promise<HttpServer> {
+  const server = await HttpServer.listen(app, { host: '127.0.0.1', port: 0, ...options });
   onTestFinished(() => server.close(0));
   return server;
 }
@@ -22,9 +26,9 @@ async function dial(server: HttpServer): Promise<Socket> {
 }
 
 /** A server that leaves its requests to the test: `once(requests, 'request')` is `[req, res]`. */
-async function startUnanswering() {
+async function startUnanswering(options: Options = {}) {
   const requests = new EventEmitter();
-  const server = await start((req, res) => requests.emit('request', req, res));
+  const server = await start((req, res) => requests.emit('request', req, res), options);
   return { server, requests };
 }
 
@@ -97,5 +101,99 @@ describe('stopping an HTTP server', () => {
     const closed = once(socket.resume(), 'close');
     await server.close(50);
     await closed;
+  });
+});
+
+describe('too many connections', () => {
+  const asked = (requests: EventEmitter) => once(requests, 'request');
+
+  it('end the one that said nothing for the longest', async () => {
+    const server = await start((_req, res) => res.end('answer'), { most: 3 });
+    const [talks, mute, dawdles] = [await dial(server), await dial(server), await dial(server)];
+    talks.write(GET);
+    await once(talks, 'data');
+    dawdles.write('GET / HT');
+    const muteEnded = once(mute, 'close');
+    const fourth = await dial(server);
+    await muteEnded;
+    const dawdlerEnded = once(dawdles, 'close');
+    await dial(server);
+    await dawdlerEnded;
+    for (const socket of [talks, fourth]) {
+      socket.write(GET);
+      await once(socket, 'data');
+    }
+  });
+
+  it('end one that is slow to send its request or to take its answer', async () => {
+    const { server, requests } = await startUnanswering({ most: 2 });
+    const [sends, takes] = [await dial(server), await dial(server)];
+    let request = asked(requests);
+    sends.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n');
+    await request;
+    request = asked(requests);
+    takes.pause().write(GET);
+    const [, res] = await request;
+    res.end(Buffer.alloc(2 ** 24));
+    const sendsEnded = once(sends, 'close');
+    await dial(server);
+    await sendsEnded;
+    const takesEnded = once(res, 'close');
+    await dial(server);
+    await takesEnded;
+  });
+
+  it('end none whose request the server is still working on: the new one has to go', async () => {
+    const { server, requests } = await startUnanswering({ most: 1 });
+    const waits = await dial(server);
+    const request = asked(requests);
+    waits.write(GET);
+    const [, res] = await request;
+    await once(await dial(server), 'close');
+    res.end('answer');
+    await once(waits, 'data');
+  });
+
+  it('do not keep others waiting, be it hundreds', async () => {
+    const server = await start((_req, res) => res.end('answer'), { most: 50 });
+    for (let i = 0; i < 300; i++) (await dial(server)).write('GET / HTTP/1.1\r\nHost:');
+    const socket = await dial(server);
+    socket.write(GET);
+    await once(socket, 'data');
+  });
+});
+
+describe('with a certificate', () => {
+  it('answers over TLS, stops as without, and counts each connection once', async () => {
+    const { private: key, cert } = await generate([{ name: 'commonName', value: 'localhost' }]);
+    const tls = { key: Buffer.from(key), cert: Buffer.from(cert) };
+    const server = await start((_req, res) => res.end('answer'), { tls, most: 2 });
+    const dialTls = async () => {
+      const socket = connectTls({
+        port: server.address.port,
+        host: '127.0.0.1',
+        ca: cert,
+        servername: 'localhost',
+      });
+      socket.on('error', () => {});
+      onTestFinished(() => void socket.destroy());
+      await once(socket, 'secureConnect');
+      return socket;
+    };
+    for (let i = 0; i < 5; i++) {
+      const socket = await dialTls();
+      socket.write(GET);
+      await once(socket, 'data');
+      if (i % 2) continue;
+      const closed = once(socket, 'close');
+      socket.end();
+      await closed;
+    }
+    const [mute, last] = [await dial(server), await dialTls()];
+    last.write(GET);
+    await once(last, 'data');
+    const closed = [once(mute.resume(), 'close'), once(last.resume(), 'close')];
+    await server.close(PATIENCE);
+    await Promise.all(closed);
   });
 });

@@ -1,0 +1,60 @@
+/**
+ * Counts what becomes of the requests, for Prometheus.
+ */
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import type { Outcome } from './outcome.js';
+
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #registers = [this.#registry];
+  readonly #rule: string;
+  #highest = 0n;
+
+  readonly #requests = new Counter({
+    name: 'storage_requests_total',
+    help: 'Requests by operation and result.',
+    labelNames: ['op', 'result'],
+    registers: this.#registers,
+  });
+  readonly #refused = new Counter({
+    name: 'storage_stale_writes_refused_total',
+    help: 'Writes that the fence refused, by rule.',
+    labelNames: ['rule'],
+    registers: this.#registers,
+  });
+  readonly #seconds = new Histogram({
+    name: 'storage_request_duration_seconds',
+    help: 'Time from a request to its answer, by operation.',
+    labelNames: ['op'],
+    buckets: [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
+    registers: this.#registers,
+  });
+  readonly #token = new Gauge({
+    name: 'storage_highest_token',
+    help: 'Highest token accepted since the start; a double, so not exact above 2^53.',
+    registers: this.#registers,
+  });
+
+  /** `rule` is its name. */
+  constructor(rule: string) {
+    this.#rule = rule;
+    this.#refused.inc({ rule }, 0);
+  }
+
+  readonly contentType = this.#registry.contentType;
+
+  observe({ op, token, result, seconds }: Outcome): void {
+    this.#requests.inc({ op: op || 'unknown', result });
+    this.#seconds.observe({ op: op || 'unknown' }, seconds);
+    if (op === 'write' && result === 'refused') this.#refused.inc({ rule: this.#rule });
+    if (result === 'accepted' && token > this.#highest) {
+      this.#highest = token;
+      this.#token.set(Number(token));
+    }
+  }
+
+  /** In Prometheus' text format. */
+  text(): Promise<string> {
+    return this.#registry.metrics();
+  }
+}
