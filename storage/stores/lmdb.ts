@@ -1,0 +1,326 @@
+/**
+ * Entries in an LMDB file: an answer comes after its write is flushed to disk, and the updates that
+ * arrive during one flush share the next. One process at a time: LMDB itself would let more share a
+ * folder, but two storages on one folder are a mistake. Deadlines have no part in who owns it: LMDB
+ * lists its readers by process and knows through file locks which of them live.
+ */
+import { randomUUID } from 'node:crypto';
+import { link, mkdir, open as openFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { constants } from 'node:os';
+import { join, resolve } from 'node:path';
+import { open, type RootDatabase } from 'lmdb';
+import { decodeEntry, encodeEntry } from './entry.js';
+import { type Decision, type Entry, NoRoom, type Store, Unavailable } from './store.js';
+
+/** Another storage has the folder open, in this process or another. */
+export class FolderInUse extends Error {
+  override readonly name = 'FolderInUse';
+  readonly code = 'FOLDER_IN_USE';
+}
+
+export class LmdbStore implements Store {
+  readonly #folder: string;
+  readonly #identity: string;
+  #db: Database;
+  /** The identity of data.mdb. */
+  readonly #file: string;
+  readonly #waiting: Update[] = [];
+  #committing = false;
+  /** The last commit failed, which may have left LMDB unusable. */
+  #suspect = false;
+
+  private constructor(folder: string, identity: string, db: Database, file: string) {
+    this.#folder = folder;
+    this.#identity = identity;
+    this.#db = db;
+    this.#file = file;
+  }
+
+  /**
+   * Creates what is missing of the folder, for its owner only. Rejects with {@link FolderInUse} and,
+   * when the folder or what is in it cannot be used, with {@link Unavailable}.
+   */
+  static async open(folder: string): Promise<LmdbStore> {
+    const path = resolve(folder);
+    const identity = await mkdir(path, { recursive: true, mode: 0o700 })
+      .then(() => identify(path))
+      .catch((error) => {
+        throw new Unavailable(`cannot use ${path} as the data folder: ${text(error)}`);
+      });
+    // LMDB would see it too, but to wait for a write of our own would block us for ever.
+    if (opened.has(identity)) throw inUse(path, `this process (${process.pid})`);
+    opened.add(identity);
+    try {
+      const db = await openDatabase(path);
+      return new LmdbStore(path, identity, db, await identify(join(path, FILE)));
+    } catch (error) {
+      opened.delete(identity);
+      throw error;
+    }
+  }
+
+  async read(key: string): Promise<Entry | undefined> {
+    const bytes = encodeKey(key);
+    return bytes.length > KEY_LIMIT ? undefined : this.#get(bytes);
+  }
+
+  async update(key: string, decide: Update['decide']): Promise<Decision> {
+    const bytes = encodeKey(key);
+    if (bytes.length > KEY_LIMIT) {
+      throw new NoRoom(`expected a key of at most ${KEY_LIMIT - 1} bytes, got ${bytes.length - 1}`);
+    }
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ key: bytes, decide, resolve, reject });
+      if (!this.#committing) this.#commitAll();
+    });
+  }
+
+  async list(limit: number): Promise<[string, Entry][]> {
+    return this.#reading(() =>
+      Array.from(this.#db.getRange({ limit }), ({ key, value }): [string, Entry] => [
+        key.toString('utf8', 1),
+        decodeEntry(value.toString()),
+      ]),
+    );
+  }
+
+  async check(): Promise<void> {
+    await this.#present();
+    this.#get(encodeKey(''));
+  }
+
+  async close(): Promise<void> {
+    await this.#db.close();
+    opened.delete(this.#identity);
+  }
+
+  async #commitAll(): Promise<void> {
+    this.#committing = true;
+    while (this.#waiting.length > 0) await this.#commit();
+    this.#committing = false;
+  }
+
+  /** Settles all updates that wait, in one transaction. Never rejects. */
+  async #commit(): Promise<void> {
+    const ready = await this.#present()
+      .then(() => this.#revive())
+      .catch((error) => ({ error }));
+    const batch = this.#waiting.splice(0);
+    if (ready) {
+      for (const { reject } of batch) reject(ready.error);
+      return;
+    }
+    try {
+      // As a child transaction, because only a child is rolled back when its function throws.
+      const settlements = await this.#db.childTransaction(() => batch.map((one) => this.#do(one)));
+      for (const settle of settlements) settle();
+    } catch (error) {
+      this.#suspect = true;
+      const reason = await this.#explain(error);
+      // At once, for the reads; the next update tries again.
+      await this.#revive().catch(() => {});
+      for (const { reject } of batch) reject(reason);
+    }
+  }
+
+  /** Within the transaction: what to do once it is committed. Throws what must roll back all of it. */
+  #do({ key, decide, resolve, reject }: Update): () => void {
+    let current: Entry | undefined;
+    let decision: Decision;
+    try {
+      current = this.#get(key);
+      decision = decide(current);
+    } catch (error) {
+      return () => reject(error);
+    }
+    if ('entry' in decision && decision.entry !== current) {
+      this.#db.putSync(key, Buffer.from(encodeEntry(decision.entry)));
+    }
+    return () => resolve(decision);
+  }
+
+  /** Rejects when what is written now could not be found again. */
+  async #present(): Promise<void> {
+    const file = await identify(join(this.#folder, FILE)).catch(text);
+    if (file === this.#file) return;
+    throw new Unavailable(
+      `the data in ${this.#folder} was removed or replaced while in use: put it back and restart storage`,
+    );
+  }
+
+  /**
+   * Opens the file again where LMDB gave up for good, as it does when it cannot write its first
+   * pages. Has to be found out, because asynchronous transactions would then never end.
+   */
+  async #revive(): Promise<void> {
+    if (!this.#suspect) return;
+    try {
+      this.#db.transactionSync(() => {});
+    } catch {
+      await this.#db.close();
+      this.#db = await openDatabase(this.#folder);
+    }
+    this.#suspect = false;
+  }
+
+  /** From the current transaction, if there is one. */
+  #get(key: Buffer): Entry | undefined {
+    return this.#reading(() => {
+      const value = this.#db.getBinary(key);
+      return value && decodeEntry(value.toString());
+    });
+  }
+
+  #reading<T>(read: () => T): T {
+    try {
+      return read();
+    } catch (error) {
+      throw new Unavailable(`cannot read the data in ${this.#folder}: ${text(error)}`);
+    }
+  }
+
+  async #explain(error: unknown): Promise<Error> {
+    // Where lmdb-js says why a commit failed; unhandled, it would end the process.
+    const cause = await Promise.resolve(property(error, 'commitError') ?? error).catch((e) => e);
+    if (await this.#isFull(property(cause, 'code'))) {
+      return new NoRoom(`the disk of ${this.#folder} is full: writes work again when it has room`);
+    }
+    return new Unavailable(`cannot write to ${this.#folder}: ${text(cause)}`, { cause });
+  }
+
+  async #isFull(code: unknown): Promise<boolean> {
+    if (code !== EIO) return typeof code === 'number' && FULL.has(code);
+    // What LMDB calls a write that was cut short, for which a full disk is the usual reason.
+    const { bavail, bsize } = await statfs(this.#folder).catch(() => ({
+      bavail: 1,
+      bsize: 2 ** 30,
+    }));
+    return bavail * bsize < 64 * 1024;
+  }
+}
+
+type Database = RootDatabase<Buffer, Buffer>;
+
+type Update = {
+  readonly key: Buffer;
+  readonly decide: (current: Entry | undefined) => Decision;
+  readonly resolve: (decision: Decision) => void;
+  readonly reject: (error: unknown) => void;
+};
+
+const FILE = 'data.mdb';
+
+/** Of lmdb-js for pages of 4 KiB, whatever the page size; with the byte of {@link encodeKey}. */
+const KEY_LIMIT = 1978;
+
+const { EDQUOT, EFBIG, EIO, ENOSPC } = constants.errno;
+const MDB_MAP_FULL = -30792;
+const FULL = new Set([EDQUOT, EFBIG, ENOSPC, MDB_MAP_FULL]);
+
+/** Where things are on LMDB's first two pages, and how much of them there is to read. */
+const [MAGIC, VERSION, PAGE_SIZE, ROOT, META_SIZE] = [24, 28, 48, 136, 144];
+
+/** The folders that are open in this process. */
+const opened = new Set<string>();
+
+async function openDatabase(folder: string): Promise<Database> {
+  let db: Database;
+  try {
+    await inspect(join(folder, FILE));
+    await createLock(join(folder, 'lock.mdb'));
+    db = open<Buffer, Buffer>({
+      path: folder,
+      noSubdir: false, // lmdb-js takes a folder with a dot in its name for a file
+      encoding: 'binary',
+      keyEncoding: 'binary',
+      overlappingSync: false, // a commit is not over, nor seen by reads, before it is flushed
+      eventTurnBatching: false, // its own promises would reject where nobody handles them
+    });
+  } catch (error) {
+    throw new Unavailable(
+      `cannot open ${join(folder, FILE)}: ${text(error)}; if it is damaged, restore it from a backup or move it away`,
+    );
+  }
+  try {
+    // A transaction, so that of two that open the folder together one is first.
+    db.transactionSync(() => own(db, folder));
+    return db;
+  } catch (error) {
+    await db.close();
+    throw error;
+  }
+}
+
+/** Throws for what LMDB would crash on instead of refusing it. No file, or an empty one, is good. */
+async function inspect(file: string): Promise<void> {
+  const handle = await openFile(file, 'r+').catch((error) => {
+    if (error.code !== 'ENOENT') throw error;
+  });
+  try {
+    const { size = 0 } = (await handle?.stat()) ?? {};
+    if (!handle || size === 0) return;
+    const page = Buffer.alloc(META_SIZE);
+    // Two pages of the same form, in which the first tells how long a page is.
+    for (const position of [0, 1]) {
+      await handle.read(page, 0, META_SIZE, position * page.readUInt32LE(PAGE_SIZE));
+      if (page.readUInt32LE(MAGIC) !== 0xbeefc0de || page.readUInt32LE(VERSION) !== 2) {
+        throw new Error('not an LMDB file of format 2');
+      }
+      const pages = size / page.readUInt32LE(PAGE_SIZE);
+      if (pages < 2 || page.readBigInt64LE(ROOT) >= pages) throw new Error('the file is cut short');
+    }
+  } finally {
+    await handle?.close();
+  }
+}
+
+/**
+ * LMDB maps a lock file that has no blocks yet, and with a full disk would crash on it. Appears at
+ * once and complete, because another process may be about to do the same.
+ */
+async function createLock(file: string): Promise<void> {
+  if (await stat(file).catch(() => undefined)) return;
+  const draft = `${file}.${randomUUID()}`;
+  try {
+    await writeFile(draft, Buffer.alloc(16 * 1024), { flush: true, mode: 0o600 });
+    await link(draft, file).catch((error) => {
+      if (error.code !== 'EEXIST') throw error;
+    });
+  } finally {
+    await rm(draft, { force: true });
+  }
+}
+
+/** Until now this process reads nothing, so whoever is listed is another. */
+function own(db: Database, folder: string): void {
+  db.readerCheck();
+  const [pid] = /^\s*\d+(?=\s+[\da-f]+\s+(?:-|\d+)$)/m.exec(db.readerList()) ?? [];
+  if (pid !== undefined) throw inUse(folder, `process ${pid.trim()}`);
+  // Lists this process; the place in the list stays when the transaction is done.
+  db.useReadTransaction().done();
+}
+
+function inUse(folder: string, owner: string): FolderInUse {
+  return new FolderInUse(
+    `the data folder ${folder} is in use by ${owner}: stop that one first, or choose another folder`,
+  );
+}
+
+/** The leading byte is there because LMDB has no empty key. */
+function encodeKey(key: string): Buffer {
+  return Buffer.from(`=${key}`);
+}
+
+/** The same for two paths of the same file. */
+async function identify(path: string): Promise<string> {
+  const { dev, ino } = await stat(path, { bigint: true });
+  return `${dev}:${ino}`;
+}
+
+function property(value: unknown, name: string): unknown {
+  return value instanceof Error ? Reflect.get(value, name) : undefined;
+}
+
+function text(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
