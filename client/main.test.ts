@@ -378,7 +378,10 @@ describe.concurrent('the command line', () => {
     [['--ttl', '0'], /--ttl .*'0'.* whole number of seconds above 0/],
     [['--ttl', '1.5'], /--ttl .*'1.5'.* whole number of seconds above 0/],
     [['--storage', 'localhost:8080'], /--storage .*'localhost:8080'.* http:\/\/host:port/],
-    [['--storage', 'https://localhost'], /--storage .*'https:\/\/localhost'.* http:\/\/host:port/],
+    [['--storage', 'ftp://localhost'], /--storage .*'ftp:\/\/localhost'.* http:\/\/host:port/],
+    [['--token', 'lock'], /--token .*'lock' is invalid.* lease, revision/],
+    [['--auth-token-file', '/none'], /ENOENT: no such file or directory, open '\/none'/],
+    [['--storage-cacert', '/none'], /ENOENT: no such file or directory, open '\/none'/],
     [['--endpoints', ''], /failed to create an etcd client: expected an endpoint to be .* got $/m],
     [['--endpoints', 'ftp://x'], /failed to create an etcd client: .* got ftp:\/\/x/],
   ])('%j is refused', async (args, line) => {

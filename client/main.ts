@@ -1,42 +1,34 @@
 #!/usr/bin/env node
 // `client <1|2>`: options, signals and exit codes; the flow is in run.ts.
 
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { type ConnectOptions, ENDPOINTS } from './concurrency/index.js';
+import { readAuthToken } from '../storage/auth-token.js';
+import { addConnectOptions, type ConnectFlags, connectOptions } from './connect-options.js';
 import { keyPress } from './key-press.js';
 import { type Mode, type Options, run } from './run.js';
+import type { Target } from './storage-client.js';
 
 const { version } = createRequire(import.meta.url)('etcd-fenced-lock/package.json');
 
-// As for etcdctl, a variable that is empty is not set.
-for (const [name, value] of Object.entries(process.env)) {
-  if (name.startsWith('ETCDCTL_') && value === '') delete process.env[name];
-}
-
-new Command('client')
+addConnectOptions(new Command('client'))
   .description(
-    'Takes a lock in etcd and writes to storage with its lease ID as the fencing token.\n' +
+    'Takes a lock in etcd and writes to storage with a fencing token, its lease ID.\n' +
       'Client 1 waits for a key before it writes: the time to revoke its lease.',
   )
   .usage('[options] <1 or 2>')
   .argument('[mode]', '1 waits for a key before the write, 2 does not')
   .allowExcessArguments()
-  .addOption(
-    new Option('--endpoints <urls>', 'etcd members, separated by commas')
-      .env('ETCDCTL_ENDPOINTS')
-      .default(ENDPOINTS, ENDPOINTS.join(','))
-      .argParser(parseEndpoints),
-  )
-  .addOption(file('--cacert <file>', 'certificates to trust, PEM', 'ETCDCTL_CACERT'))
-  .addOption(file('--cert <file>', 'certificate of this client, PEM', 'ETCDCTL_CERT'))
-  .addOption(file('--key <file>', 'private key of this client, PEM', 'ETCDCTL_KEY'))
-  .addOption(new Option('--user <name[:password]>', 'user in etcd').env('ETCDCTL_USER'))
-  .addOption(
-    new Option('--password <password>', 'if not given with --user').env('ETCDCTL_PASSWORD'),
-  )
   .option('--storage <url>', 'where storage listens', parseUrl, 'http://localhost:8080')
+  .option('--storage-cacert <file>', 'certificates to trust at storage, PEM')
+  .option('--auth-token-file <file>', 'file with the token that storage wants')
+  .addOption(
+    new Option('--token <kind>', 'fencing token: the lease ID, or the revision of the lock')
+      .choices(['lease', 'revision'])
+      .default('lease'),
+  )
   .option('--ttl <seconds>', 'time to live to ask for', parseTtl, 1)
   .option('--lock <name>', 'name of the lock', '/lock')
   .option('--record <key>', 'key to write in storage', 'key0')
@@ -44,12 +36,14 @@ new Command('client')
   .action(main)
   .parse();
 
-type Flags = Omit<Options, 'etcd'> & ConnectOptions & { password?: string };
+type Flags = Pick<Options, 'token' | 'ttl' | 'lock' | 'record'> &
+  ConnectFlags & { storage: string; storageCacert?: string; authTokenFile?: string };
 
 async function main(given: string | undefined, flags: Flags, command: Command) {
   if (given === undefined || command.args.length !== 1) return fail('usage: client <1 or 2>');
   const mode = parseMode(given);
   if (!mode) return fail(`mode should be 1 or 2 (given value is ${given})`);
+  const storage = target(flags);
   const told = new AbortController();
   let since = 0;
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
@@ -65,7 +59,7 @@ async function main(given: string | undefined, flags: Flags, command: Command) {
   try {
     const well = await run(
       mode,
-      { ...flags, etcd: { ...flags, ...user(flags) } },
+      { ...flags, etcd: connectOptions(flags), storage },
       {
         log,
         // To the whole job, as the terminal does: a parent such as npx takes part in it.
@@ -105,17 +99,16 @@ function parseMode(text: string): Mode | undefined {
   return mode === 1 || mode === 2 ? mode : undefined;
 }
 
-function file(flags: string, description: string, variable: string): Option {
-  return new Option(flags, description).env(variable);
-}
-
-/** As etcdctl: the password comes with the name or on its own. */
-function user({ user, password }: Flags): Pick<ConnectOptions, 'user'> {
-  return user !== undefined && password !== undefined ? { user: `${user}:${password}` } : {};
-}
-
-function parseEndpoints(text: string): string[] {
-  return text.split(',').map((endpoint) => endpoint.trim());
+function target({ storage: url, storageCacert, authTokenFile }: Flags): Target {
+  try {
+    return {
+      url,
+      ...(storageCacert !== undefined && { cacert: readFileSync(storageCacert) }),
+      ...(authTokenFile !== undefined && { authToken: readAuthToken(authTokenFile) }),
+    };
+  } catch (error) {
+    return fail((error as Error).message);
+  }
 }
 
 function parseTtl(text: string): number {
@@ -125,6 +118,6 @@ function parseTtl(text: string): number {
 }
 
 function parseUrl(text: string): string {
-  if (URL.canParse(text) && new URL(text).protocol === 'http:') return text;
-  throw new InvalidArgumentError('expected http://host:port');
+  if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)) return text;
+  throw new InvalidArgumentError('expected http://host:port or https://host:port');
 }

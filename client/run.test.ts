@@ -18,7 +18,8 @@ test.concurrent.each([0, 1, 2])(
     const { port } = storage.address() as AddressInfo;
     const options = {
       etcd: { endpoints },
-      storage: `http://127.0.0.1:${port}`,
+      storage: { url: `http://127.0.0.1:${port}` },
+      token: 'lease' as const,
       ttl: 1,
       lock: `/run-test-${position}`,
       record: 'run-test',

@@ -11,7 +11,7 @@ import {
   Mutex,
   Session,
 } from './concurrency/index.js';
-import { Refused, write } from './storage-client.js';
+import { Refused, type Target, write } from './storage-client.js';
 
 /** 1 stops before the write and waits for a key; 2 goes straight on. */
 export type Mode = 1 | 2;
@@ -19,8 +19,12 @@ export type Mode = 1 | 2;
 export interface Options {
   /** How to reach etcd. */
   etcd: ConnectOptions;
-  /** Where storage listens, `http://host:port`. */
-  storage: string;
+  storage: Target;
+  /**
+   * What to write with: the lease ID, as upstream, or the create revision of the lock's key, which
+   * grows from holder to holder.
+   */
+  token: 'lease' | 'revision';
   /** Seconds. */
   ttl: number;
   /** Name of the lock. */
@@ -87,7 +91,7 @@ async function holdSession(
     const mutex = new Mutex(session, options.lock);
     await fatal('failed to acquire lock', mutex.lock({ signal }));
     try {
-      await writeWithLock(session.leaseId, mode, options, around);
+      await writeWithLock(mutex, mode, options, around);
     } finally {
       await leave(mutex.unlock());
     }
@@ -97,15 +101,20 @@ async function holdSession(
 }
 
 async function writeWithLock(
-  version: bigint,
+  { session: { leaseId }, token: revision }: Mutex,
   mode: Mode,
   options: Options,
   { log, keyPress, signal }: Surroundings,
 ): Promise<void> {
-  log(`acquired lock, version: ${hex(version)}`);
+  const [version, using, old] =
+    options.token === 'lease'
+      ? [leaseId, `lease ${hex(leaseId)}`, 'lease version']
+      : [revision, `token ${revision}`, 'token'];
+  if (options.token === 'lease') log(`acquired lock, version: ${hex(version)}`);
+  else log(`acquired lock, token: ${version}`);
   if (mode === 1) {
     log(
-      `please manually revoke the lease using 'etcdctl lease revoke ${hex(version)}' or wait for it to expire, then start executing client 2 and hit any key...`,
+      `please manually revoke the lease using 'etcdctl lease revoke ${hex(leaseId)}' or wait for it to expire, then start executing client 2 and hit any key...`,
     );
     await keyPress(signal);
     log('resuming client 1');
@@ -115,11 +124,11 @@ async function writeWithLock(
   try {
     const value = `value from client ${mode}`;
     await write(options.storage, { key: options.record, value, version }, signal);
-    log(`successfully write a key to storage using lease ${hex(version)}`);
+    log(`successfully write a key to storage using ${using}`);
   } catch (error) {
     if (!(error instanceof Refused)) throw new Fatal(undefined, error);
     if (mode !== 1) throw new Fatal('unexpected fail to write to storage', error);
-    log(`expected fail to write to storage with old lease version: ${error.message}`);
+    log(`expected fail to write to storage with old ${old}: ${error.message}`);
   }
 }
 

@@ -16,7 +16,7 @@ const accepted = '{"val":"","version":-1,"err":""}';
 
 test('a write is one POST of JSON with the fields in the order that Go writes them', async () => {
   const { url, requests } = await storage(accepted);
-  await write(url, { ...record, value: 'say "hi"\n' });
+  await write({ url }, { ...record, value: 'say "hi"\n' });
   expect(requests).toEqual([
     {
       method: 'POST',
@@ -35,21 +35,23 @@ test.each([
   0n,
 ])('version %d arrives with all its digits', async (version) => {
   const { url, requests } = await storage(accepted);
-  await write(url, { ...record, version });
+  await write({ url }, { ...record, version });
   expect(requests[0]?.body).toMatch(new RegExp(`"version":${version}}$`));
 });
 
 test('a refusal is an error of its own, with the text of storage as upstream prints it', async () => {
   const err = 'given version (1) is different from the existing version (2)';
   const { url } = await storage(`{"val":"","version":-1,"err":"${err}"}`);
-  const error = await write(url, record).catch((error: unknown) => error);
+  const error = await write({ url }, record).catch((error: unknown) => error);
   expect(error).toBeInstanceOf(Refused);
   expect(error).toMatchObject({ name: 'Refused', code: 'REFUSED', message: `error: ${err}` });
 });
 
-test('a refusal counts whatever its HTTP status', async () => {
+test('an answer with another status than 200 is no refusal by the fence, and tells its text', async () => {
   const { url } = await storage('{"val":"","version":-1,"err":"unknown op"}', 400);
-  await expect(write(url, record)).rejects.toThrow(new Refused('error: unknown op'));
+  const error = await write({ url }, record).catch((error: unknown) => error);
+  expect(error).not.toBeInstanceOf(Refused);
+  expect(String(error)).toBe('Error: storage answered with status 400: unknown op');
 });
 
 test.each([
@@ -60,7 +62,7 @@ test.each([
   ['a field of another type', '{"err":1}'],
 ])('%s for an answer is an error that says so, not a refusal', async (_what, answer) => {
   const { url } = await storage(answer);
-  const error = await write(url, record).catch((error: unknown) => error);
+  const error = await write({ url }, record).catch((error: unknown) => error);
   expect(error).not.toBeInstanceOf(Refused);
   expect(String(error)).toMatch(/^Error: failed to unmarshal response json: expected /);
 });
@@ -75,41 +77,45 @@ test('an answer in many pieces is read to its end', async () => {
     }
     response.end();
   });
-  await expect(write(url, record)).rejects.toThrow('error: é');
+  await expect(write({ url }, record)).rejects.toThrow('error: é');
 });
 
 test('that nothing listens is told with the address', async () => {
   const { url, server } = await storage(accepted);
   server.close();
   await once(server, 'close');
-  await expect(write(url, record)).rejects.toThrow(
+  await expect(write({ url }, record)).rejects.toThrow(
     `failed to send a request to storage: connect ECONNREFUSED ${new URL(url).host}`,
   );
 });
 
 test('that nothing listens on any address of a name is told for each of them', async () => {
-  const message = await write('http://localhost:1', record).catch((error: Error) => error.message);
+  const message = await write({ url: 'http://localhost:1' }, record).catch(
+    (error: Error) => error.message,
+  );
   expect(message).toContain('failed to send a request to storage: connect ECONNREFUSED ');
   expect(message).toContain('127.0.0.1:1');
 });
 
 test('a connection that is cut before or within the answer is an error', async () => {
   const before = await serve((request) => request.socket.destroy());
-  await expect(write(before.url, record)).rejects.toThrow(
+  await expect(write(before, record)).rejects.toThrow(
     'failed to send a request to storage: socket hang up',
   );
   const within = await serve((_request, response) => {
     response.writeHead(200, { 'content-length': 100 });
     response.write(accepted, () => response.socket?.destroy());
   });
-  await expect(write(within.url, record)).rejects.toThrow(
+  await expect(write(within, record)).rejects.toThrow(
     'failed to send a request to storage: aborted',
   );
 });
 
 test('what does not speak HTTP is an error', async () => {
   const { url } = await listening(createServer((socket) => socket.end('SSH-2.0\r\n')));
-  await expect(write(url, record)).rejects.toThrow('failed to send a request to storage: Parse');
+  await expect(write({ url }, record)).rejects.toThrow(
+    'failed to send a request to storage: Parse',
+  );
 });
 
 test.each(['before', 'within'])('an abort %s the answer ends the write at once', async (when) => {
@@ -118,7 +124,7 @@ test.each(['before', 'within'])('an abort %s the answer ends the write at once',
     response.flushHeaders();
   });
   const control = new AbortController();
-  const writing = write(url, record, control.signal);
+  const writing = write({ url }, record, control.signal);
   const [request] = (await once(server, 'request')) as [IncomingMessage];
   control.abort();
   await expect(writing).rejects.toThrow('The operation was aborted');
@@ -127,7 +133,7 @@ test.each(['before', 'within'])('an abort %s the answer ends the write at once',
 
 test('nothing is sent once the signal has been aborted', async () => {
   const { url, requests } = await storage(accepted);
-  await expect(write(url, record, AbortSignal.abort())).rejects.toThrow('aborted');
+  await expect(write({ url }, record, AbortSignal.abort())).rejects.toThrow('aborted');
   expect(requests).toEqual([]);
 });
 
@@ -135,7 +141,7 @@ test('a write leaves no listener on the signal and no connection', async () => {
   const { url, server } = await storage(accepted);
   const connected: Promise<Socket[]> = once(server, 'connection');
   const { signal } = new AbortController();
-  await write(url, record, signal);
+  await write({ url }, record, signal);
   await Promise.all((await connected).map(closed));
   await vi.waitFor(() => expect(getEventListeners(signal, 'abort')).toEqual([]));
 });

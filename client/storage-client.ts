@@ -1,6 +1,8 @@
 // Writes to storage over its HTTP protocol, as write() in etcd's contrib/lock/client/client.go.
+// Unlike upstream it takes only a 200 for the answer of the fence: whatever stands between may say no.
 
-import { request } from 'node:http';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { text } from 'node:stream/consumers';
 import { decodeResponse, encodeRequest } from '../storage/protocol.js';
 
@@ -8,6 +10,16 @@ import { decodeResponse, encodeRequest } from '../storage/protocol.js';
 export class Refused extends Error {
   override readonly name = 'Refused';
   readonly code = 'REFUSED';
+}
+
+/** Where storage is, and what it takes to be let in. */
+export interface Target {
+  /** `http://host:port` or `https://host:port`. */
+  url: string;
+  /** Certificates to trust, PEM. Default: those that Node trusts. */
+  cacert?: Buffer;
+  /** Sent as a bearer token. Default: none. */
+  authToken?: string;
 }
 
 export interface Write {
@@ -20,14 +32,13 @@ export interface Write {
 /**
  * Writes one value.
  *
- * @param url where storage listens, `http://host:port`
  * @throws Refused when storage does not accept the write; other errors when it cannot be reached
  *   or answers something else. Then the write may or may not have happened.
  */
-export async function write(url: string, write: Write, signal?: AbortSignal): Promise<void> {
+export async function write(target: Target, write: Write, signal?: AbortSignal): Promise<void> {
   const { key, value: val, version } = write;
   const body = encodeRequest({ op: 'write', key, val, version });
-  const answer = await post(url, body, signal).catch(
+  const [status, answer] = await post(target, body, signal).catch(
     explain('failed to send a request to storage'),
   );
   let err: string;
@@ -36,19 +47,27 @@ export async function write(url: string, write: Write, signal?: AbortSignal): Pr
   } catch (cause) {
     throw explained('failed to unmarshal response json', cause);
   }
+  if (status !== 200) throw new Error(`storage answered with status ${status}: ${err}`);
   if (err !== '') throw new Refused(`error: ${err}`);
 }
 
-function post(url: string, body: string, signal?: AbortSignal): Promise<string> {
+function post(
+  { url, cacert: ca, authToken }: Target,
+  body: string,
+  signal?: AbortSignal,
+): Promise<[status: number | undefined, body: string]> {
   return new Promise((resolve, reject) => {
     const headers = {
       'content-type': 'application/json',
       'content-length': Buffer.byteLength(body),
+      ...(authToken !== undefined && { authorization: `Bearer ${authToken}` }),
     };
-    const options = { method: 'POST', headers, agent: false, ...(signal && { signal }) };
-    request(url, options, (response) => text(response).then(resolve, reject))
-      .on('error', reject)
-      .end(body);
+    const options = { method: 'POST', headers, agent: false, ca, ...(signal && { signal }) };
+    const take = (response: IncomingMessage) => {
+      text(response).then((body) => resolve([response.statusCode, body]), reject);
+    };
+    const request = url.startsWith('https:') ? httpsRequest : httpRequest;
+    request(url, options, take).on('error', reject).end(body);
   });
 }
 

@@ -13,6 +13,7 @@ import {
   retry,
 } from 'cockatiel';
 import { Etcd3, type IOptions, isRecoverableError } from 'etcd3';
+import { ENDPOINTS } from './endpoints.js';
 import { Unreachable } from './errors.js';
 import { type CallOptions, neverSent, rpc } from './rpc.js';
 
@@ -32,13 +33,6 @@ export interface ConnectOptions {
   /** Ends the attempt with the signal's reason. */
   signal?: AbortSignal;
 }
-
-/** The endpoints of etcd's own three-member example cluster, contrib/lock's default. */
-export const ENDPOINTS: readonly string[] = [
-  'http://127.0.0.1:2379',
-  'http://127.0.0.1:22379',
-  'http://127.0.0.1:32379',
-];
 
 /**
  * Connects and asks a member for the member list.

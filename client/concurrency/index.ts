@@ -1,7 +1,8 @@
 // The package's entry point: a fair lock on etcd with a fencing token.
 
-export { type ConnectOptions, connect, ENDPOINTS } from './connect.js';
+export { type ConnectOptions, connect } from './connect.js';
 export { Election, type Leader } from './election.js';
+export { ENDPOINTS } from './endpoints.js';
 export {
   AlreadyHeld,
   ConcurrencyError,

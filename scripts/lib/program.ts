@@ -188,7 +188,7 @@ export class Program implements AsyncDisposable {
 
 /**
  * Starts the built storage program, on a free port unless `--listen` is among `args`, and waits
- * until it listens. `url` is `http://localhost:PORT`.
+ * until it listens. `url` is `http://localhost:PORT`, or `https:` with a certificate.
  */
 export async function startStorage(
   args: string[] = [],
@@ -197,8 +197,9 @@ export async function startStorage(
   const listen = args.includes('--listen') ? [] : ['--listen', 'localhost:0'];
   const program = startNode('dist/storage/main.js', [...listen, ...args], options);
   try {
-    const port = / on \S+:(\d+)/.exec(await program.line(/listening on \S+:\d+/))?.[1];
-    return Object.assign(program, { url: `http://localhost:${port}` });
+    const line = await program.line(/listening on \S+:\d+/);
+    const [, scheme, port] = / on (https?):\S+:(\d+)/.exec(line) ?? [];
+    return Object.assign(program, { url: `${scheme}://localhost:${port}` });
   } catch (error) {
     await program[Symbol.asyncDispose]();
     throw error;
