@@ -8,19 +8,32 @@ import { expect, test } from 'vitest';
 
 /** Who may import what: files without their ending, packages by name; node: everybody. */
 const ALLOWED: [from: RegExp, to: RegExp][] = [
-  // Client and storage share nothing but the protocol (of which run takes hex() for its texts).
-  [/^client\/main$/, /^(commander|client\/(run|key-press|concurrency\/index))$/],
+  // The client takes nothing of storage but the protocol (of which run takes hex() for its texts)
+  // and how a token is read from a file; storage takes the options by which etcd is reached.
+  [/^client\/main$/, /^(commander|client\/(run|key-press|connect-options|storage-client))$/],
+  [/^client\/main$/, /^storage\/auth-token$/],
+  [/^client\/connect-options$/, /^(commander|client\/concurrency\/(connect|endpoints))$/],
   [/^client\/run$/, /^(etcd3|client\/(storage-client|concurrency\/index)|storage\/protocol)$/],
   [/^client\/storage-client$/, /^storage\/protocol$/],
   // The lock could be published by itself. (Some options of etcd3 are made with cockatiel.)
   [/^client\/concurrency\/\w/, /^(etcd3|cockatiel|client\/concurrency\/[^/]+)$/],
   // Storage runs one way: main, app, service, rules and store. Only main chooses a store.
   [/^storage\/\w/, /^storage\/protocol$/],
-  [/^storage\/main$/, /^(commander|storage\/(app|fence|listen|stores\/[^/]+))$/],
+  [/^storage\/main$/, /^(commander|storage\/(app|auth-token|fence|listen|outcome|stores\/[^/]+))$/],
   [/^storage\/listen$/, /^storage\/server$/],
-  [/^storage\/app$/, /^(express|storage\/(service|fence|stores\/store))$/],
+  [/^storage\/app$/, /^(express|helmet|storage\/(body|guard|metrics|outcome|page\/page))$/],
+  [/^storage\/app$/, /^storage\/(service|stores\/store)$/],
+  [/^storage\/metrics$/, /^(prom-client|storage\/outcome)$/],
+  [/^storage\/page\/page$/, /^(express|storage\/(fence|outcome|page\/feed))$/],
+  [/^storage\/page\/feed$/, /^storage\/(outcome|stores\/store)$/],
   [/^storage\/service$/, /^storage\/(fence|stores\/store)$/],
-  [/^storage\/stores\/[^/]+$/, /^storage\/stores\/store$/],
+  [/^storage\/stores\/[^/]+$/, /^storage\/stores\/(store|entry)$/],
+  [/^storage\/stores\/lmdb$/, /^lmdb$/],
+  // Storage asks etcd by the lock's own means: its calls always end, its queue has one owner.
+  [/^storage\/main$/, /^(etcd3|storage\/lock|client\/(connect-options|concurrency\/index))$/],
+  [/^storage\/lock$/, /^(storage\/service|storage\/stores\/store)$/],
+  [/^storage\/lock$/, /^(etcd3|client\/concurrency\/(rpc|errors|queue))$/],
+  [/^storage\/stores\/etcd$/, /^(etcd3|client\/concurrency\/(rpc|errors))$/],
 ];
 
 const root = fileURLToPath(new URL('..', import.meta.url));

@@ -5,6 +5,7 @@
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { generate } from 'selfsigned';
 import { expect, inject, onTestFinished, test } from 'vitest';
 import { startEtcd } from './lib/etcd.js';
 import { Program } from './lib/program.js';
@@ -28,6 +29,54 @@ test('the walk-through goes as the README says', async () => {
   client1.program.write('k');
   await walk.follow({ ...client1, expected: blocks('console').find(isResuming) ?? [] });
   expect(await client1.program.exited).toEqual({ code: 0, signal: null });
+});
+
+test('the storage that really fences is as the README says', async () => {
+  const data = await mkdtemp(join(tmpdir(), 'readme-test-'));
+  onTestFinished(() => rm(data, { recursive: true }));
+  const walk = new Walk(endpoint, data);
+  await using storage = walk.start(/^\$ npx storage --fence monotonic/);
+  await walk.follow(storage);
+  for (let i = 0; i < 3; i++) {
+    await using client = walk.start('npx client 2 --token revision');
+    await walk.follow(client);
+    expect((await client.program.exited).code).toBe(0);
+  }
+  for (const path of ['/', '/healthz', '/metrics']) {
+    expect((await fetch(new URL(path, walk.storage))).status).toBe(200);
+  }
+  const metrics = await (await fetch(new URL('/metrics', walk.storage))).text();
+  const listed = readme.matchAll(/^\| `(storage_\w+)/gm);
+  for (const [, name] of listed) expect(metrics).toContain(`# TYPE ${name} `);
+  // To the whole job, as Ctrl-C.
+  process.kill(-storage.program.pid, 'SIGINT');
+  await storage.program.exited;
+  await using reset = walk.start(/^\$ npx storage reset-fence/);
+  await walk.follow(reset);
+  expect((await reset.program.exited).code).toBe(0);
+});
+
+test('storage behind TLS and a token is as the README says', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'readme-test-'));
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const { cert, private: key } = await generate([{ name: 'commonName', value: 'localhost' }], {
+    extensions: [{ name: 'subjectAltName', altNames: [{ type: 2, value: 'localhost' }] }],
+  });
+  const files = { 'cert.pem': cert, 'ca.pem': cert, 'key.pem': key, token: 's3cret\n' };
+  for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
+  const [serve = '', write = ''] =
+    blocks('sh').find(([first]) => first?.startsWith('storage ')) ?? [];
+  const run = (command: string) => {
+    const [name = '', ...args] = command.split(' ');
+    const main = join(root, 'dist', name, 'main.js');
+    return Program.start('node', [main, ...args], { cwd: folder });
+  };
+  await using storage = run(serve.replace(':8443', ':0'));
+  const [, port] = /https:\/\/localhost:(\d+) /.exec(await storage.line('listening')) ?? [];
+  const place = `https://localhost:${port} --endpoints ${endpoint} --lock /${folder}`;
+  await using client = run(write.replace('https://storage.example:8443', place));
+  await client.line('successfully write a key');
+  expect(storage.stderr).toBe('');
 });
 
 test('storage answers the README’s requests as it says', async () => {
@@ -62,8 +111,7 @@ test.each(['client', 'storage'])('%s has the options that the README lists', asy
   const main = join(root, 'dist', name, 'main.js');
   await using program = Program.start('node', [main, '--help']);
   await program.exited;
-  const all = new Set(program.stdout.match(/--[a-z-]+/g));
-  for (const common of ['--help', '--version']) all.delete(common);
+  const all = new Set(program.stdout.match(/^ +--[a-z-]+/gm)?.map((flag) => flag.trim()));
   expect([...flags].sort()).toEqual([...all].sort());
 });
 
@@ -99,11 +147,15 @@ interface Step {
 
 /** Follows the README's console blocks. What is different every time is taken from the first output. */
 class Walk {
-  #storage = 'http://localhost:8080';
+  storage = 'http://localhost:8080';
   /** The README's lease IDs, and what they are this time. */
   readonly #leases = new Map<string, string>();
 
-  constructor(private readonly endpoint: string) {}
+  /** `data` stands for the README's folder of data. */
+  constructor(
+    private readonly endpoint: string,
+    private readonly data = '',
+  ) {}
 
   start(wanted: string | RegExp): Step & AsyncDisposable {
     const [first = '', ...expected] =
@@ -124,6 +176,7 @@ class Walk {
         .replace('http://localhost:8080', 'http://localhost:\\d+')
         // Where the machine has that address.
         .replace(' and ::1', '(?: and ::1)?')
+        .replace(/(token:?|at) \d+/, '$1 \\d+')
         // etcdctl writes all 16 digits of an ID, upstream's client does not.
         .replace(LEASE, (lease) => `0*${this.#leases.get(lease) ?? '([0-9a-f]+)'}`);
       const came = (await program.nextLine({ timeout: 30_000 })) ?? 'the end';
@@ -131,16 +184,17 @@ class Walk {
       if (!match) expect(came).toBe(line);
       const [lease] = line.match(LEASE) ?? [];
       if (lease !== undefined && match?.[1]) this.#leases.set(lease, match[1]);
-      this.#storage = came.match(/http:\/\/localhost:\d+/)?.[0] ?? this.#storage;
+      this.storage = came.match(/http:\/\/localhost:\d+/)?.[0] ?? this.storage;
     }
   }
 
   /** The command with this time's ports and lease IDs. */
   adapt(command: string): string {
     return command
-      .replace(/^npx storage$/, '$& --listen localhost:0')
-      .replace(/^npx client .*$/, `$& --storage ${this.#storage}`)
-      .replace('localhost:8080', this.#storage)
+      .replace(/^npx storage(?! reset)/, '$& --listen localhost:0')
+      .replace('.cache/data', this.data)
+      .replace(/^npx client .*$/, `$& --storage ${this.storage}`)
+      .replace('localhost:8080', this.storage)
       .replace(LEASE, (lease) => this.#leases.get(lease) ?? lease);
   }
 }

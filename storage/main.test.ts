@@ -1,30 +1,35 @@
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { networkInterfaces } from 'node:os';
+import { networkInterfaces, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { describe, expect, it, onTestFinished } from 'vitest';
-import { Program, startStorage } from '../scripts/lib/program.js';
+import { describe, expect, inject, it, onTestFinished, vi } from 'vitest';
+import { startEtcd } from '../scripts/lib/etcd.js';
+import { Program, startClient, startStorage } from '../scripts/lib/program.js';
 import { decodeRequest, decodeResponse } from './protocol.js';
 
 const MAIN = fileURLToPath(new URL('../dist/storage/main.js', import.meta.url));
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
 
+const ETCD = ['--endpoints', inject('etcd').join(',')];
+
 const LOOPBACKS = ['127.0.0.1', '::1'].filter((address) =>
   Object.values(networkInterfaces()).some((all) => all?.some((one) => one.address === address)),
 );
 
-async function start(listen = 'localhost:0') {
-  const program = await startStorage(['--listen', listen]);
+async function start(...args: string[]) {
+  const program = await startStorage(args);
   onTestFinished(() => program[Symbol.asyncDispose]());
   return program;
 }
 
 /** Runs storage with arguments that let it end by itself. */
 async function run(...args: string[]) {
-  const program = Program.start(process.execPath, [MAIN, ...args]);
-  onTestFinished(() => program[Symbol.asyncDispose]());
+  await using program = Program.start(process.execPath, [MAIN, ...args]);
   const { code } = await program.exited;
   return { code, stdout: program.stdout, stderr: program.stderr };
 }
@@ -32,6 +37,12 @@ async function run(...args: string[]) {
 async function ask(url: string, body: string | Buffer): Promise<[number, string]> {
   const response = await fetch(url, { method: 'POST', body });
   return [response.status, await response.text()];
+}
+
+async function temporaryFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'storage-test-'));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  return folder;
 }
 
 async function dial(url: string): Promise<Socket> {
@@ -47,7 +58,7 @@ async function halfway(url: string) {
   const body = '{"op":"write","key":"key0","val":"v","version":1}';
   // The interim answer tells that the server has read the head.
   socket.write(
-    `POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: ${body.length}\r\n\r\n${body.slice(0, -5)}`,
+    `POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: ${body.length}\r\n\r\n${body.slice(0, -5)}`,
   );
   await once(socket, 'readable');
   return { socket, rest: body.slice(-5), idleClosed: once(idle.resume(), 'close') };
@@ -74,7 +85,7 @@ describe('storage', () => {
     ['127.0.0.1:0', /^storage listening on http:\/\/127\.0\.0\.1:\d+ \(127\.0\.0\.1\)\n$/],
     [':0', /^storage listening on http:\/\/localhost:\d+ \(every interface\)\n$/],
   ])('listens where it is told: %s', async (listen, line) => {
-    const program = await start(listen);
+    const program = await start('--listen', listen);
     expect(program.stdout).toMatch(line);
   });
 
@@ -86,12 +97,16 @@ describe('storage', () => {
     expect(stdout).toContain('(default: localhost:8080)');
   });
 
-  it.each([
+  it.concurrent.each([
     [['--listen', '8080'], /'8080' is invalid\. expected \[host\]:port /],
     [['--listen', ':65536'], /':65536' is invalid\. expected \[host\]:port /],
     [['--listen'], /argument missing/],
-    [['--port', '1'], /unknown option '--port'/],
+    [['--colour', '1'], /unknown option '--colour'/],
     [['8080'], /too many arguments/],
+    [['--fence', 'none'], /'none' is invalid\. Allowed choices are equal, monotonic, holder\./],
+    [['--store', 'disk'], /'disk' is invalid\. Allowed choices are memory, lmdb, etcd\./],
+    [['--log', 'xml'], /'xml' is invalid\. Allowed choices are text, json\./],
+    [['reset-fence'], /missing required argument 'key'/],
   ])('refuses %j in one line and exits 1', async (args, message) => {
     const { code, stdout, stderr } = await run(...args);
     expect([code, stdout]).toEqual([1, '']);
@@ -176,40 +191,188 @@ describe('storage', () => {
     }
   });
 
-  it('survives thousands of random bodies, and so does its data', async () => {
-    const seed = Number(process.env.SEED ?? Date.now() % 2 ** 32);
-    const random = generator(seed);
-    const program = await start();
-    /** What the accepted writes left behind, by key, as the text of an answer. */
-    const expected = new Map<string, string>();
-    const counts: Record<number, number> = {};
-    for (let i = 0; i < 3000; i++) {
-      const body = randomBody(random);
-      const hint = `seed ${seed}, body ${i}: ${JSON.stringify(body.toString())}`;
-      const [status, answer] = await ask(program.url, body).catch((error: unknown) => {
-        throw new Error(`no answer, ${hint}`, { cause: error });
-      });
-      counts[status] = (counts[status] ?? 0) + 1;
-      expect([200, 400], hint).toContain(status);
-      expect(answer, hint).toMatch(/^{"val":".*","version":-?\d+,"err":".*"}$/);
-      const { err, version } = decodeResponse(answer);
-      if (status === 400) expect([err === '', version], hint).toEqual([false, -1n]);
-      else if (err === '') {
-        const { op, key } = decodeRequest(body);
-        if (op === 'write') expected.set(key, answer);
-        else expect(answer, hint).toBe(expected.get(key));
+  it.each([
+    ['memory', 1500, async () => []],
+    ['lmdb', 500, async () => ['--store', 'lmdb', '--data', await temporaryFolder()]],
+    ['etcd', 500, async () => ['--store', 'etcd', '--prefix', `/${randomUUID()}/`, ...ETCD]],
+  ])(
+    'with the %s store survives %i random bodies, and so does its data',
+    async (...of) => {
+      const [, bodies, args] = of;
+      const seed = Number(process.env.SEED ?? Date.now() % 2 ** 32);
+      const random = generator(seed);
+      const program = await start(...(await args()));
+      /** What the accepted writes left behind, by key, as the text of an answer. */
+      const expected = new Map<string, string>();
+      const counts: Record<number, number> = {};
+      for (let i = 0; i < bodies; i++) {
+        const body = randomBody(random);
+        const hint = `seed ${seed}, body ${i}: ${JSON.stringify(body.toString())}`;
+        const [status, answer] = await ask(program.url, body).catch((error: unknown) => {
+          throw new Error(`no answer, ${hint}`, { cause: error });
+        });
+        counts[status] = (counts[status] ?? 0) + 1;
+        expect([200, 400], hint).toContain(status);
+        expect(answer, hint).toMatch(/^{"val":".*","version":-?\d+,"err":".*"}$/);
+        const { err, version } = decodeResponse(answer);
+        if (status === 400) expect([err === '', version], hint).toEqual([false, -1n]);
+        else if (err === '') {
+          const { op, key } = decodeRequest(body);
+          if (op === 'write') expected.set(key, answer);
+          else expect(answer, hint).toBe(expected.get(key));
+        }
       }
+      for (const status of [200, 400]) {
+        expect(counts[status], `seed ${seed}`).toBeGreaterThan(bodies / 6);
+      }
+      for (const [key, answer] of expected) {
+        const body = JSON.stringify({ op: 'read', key });
+        expect(await ask(program.url, body), `seed ${seed}`).toEqual([200, answer]);
+      }
+      expect(program.stderr, `seed ${seed}`).toBe('');
+      program.signal('SIGTERM');
+      expect(await program.exited, `seed ${seed}`).toEqual({ code: 0, signal: null });
+    },
+    120_000,
+  );
+});
+
+describe('the options of storage', () => {
+  it.concurrent.each([
+    [['--store', 'lmdb'], '--store lmdb needs --data <folder>'],
+    [['--tls-cert', 'cert.pem'], '--tls-cert and --tls-key go together'],
+    [
+      ['--tls-cert', MAIN, '--tls-key', MAIN],
+      `${MAIN} and ${MAIN} are no certificate with its key: `,
+    ],
+    [['--auth-token-file', '/none'], "ENOENT: no such file or directory, open '/none'"],
+    [['--auth-token-file', '/dev/null'], 'expected /dev/null to hold one token of visible ASCII'],
+    [
+      ['--store', 'etcd', '--endpoints', 'ftp://x'],
+      'expected an endpoint to be [http[s]://]host:port',
+    ],
+    [
+      ['--store', 'etcd', '--prefix', '/', ...ETCD],
+      'expected --prefix to be apart from the lock /lock',
+    ],
+    [['--store', 'etcd', '--prefix', '/lock/x', ...ETCD], 'expected --prefix to be apart'],
+    [['--store', 'etcd', '--prefix', '', ...ETCD], 'expected --prefix to be apart from the lock'],
+    [['reset-fence', 'key0'], 'the memory store forgets when storage ends: restart it instead'],
+    [['reset-fence', 'key0', '--store', 'lmdb'], '--store lmdb needs --data <folder>'],
+  ])('that cannot be used are refused in one line: %j', async (args, message) => {
+    const { code, stdout, stderr } = await run('--listen', 'localhost:0', ...args);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr.startsWith(`storage: ${message}`), stderr).toBe(true);
+    expect(stderr).toMatch(/^.*\n$/);
+  });
+
+  it.concurrent.each(['holder', 'equal'])(
+    'that need an etcd name the one that does not answer: --fence %s',
+    async (fence) => {
+      const store = fence === 'equal' ? ['--store', 'etcd'] : [];
+      const args = ['--fence', fence, ...store, '--endpoints', 'http://127.0.0.1:1'];
+      const { code, stderr } = await run('--listen', 'localhost:0', ...args);
+      expect(code).toBe(1);
+      expect(stderr).toMatch(/^storage: no answer within 5 s from http:\/\/127\.0\.0\.1:1 .*\n$/);
+    },
+  );
+
+  it('let it say in one line that everybody may write, when that is so', async () => {
+    const warning = 'storage: warning: whoever can reach it can write; see --auth-token-file\n';
+    const open = await start('--listen', ':0');
+    await open.line('warning');
+    expect(open.stderr).toBe(warning);
+    const file = join(await temporaryFolder(), 'token');
+    await writeFile(file, 's3cret\n');
+    const closed = await start('--listen', ':0', '--auth-token-file', file);
+    expect((await fetch(closed.url, { method: 'POST' })).status).toBe(401);
+    const local = await start('--listen', '127.0.0.1:0');
+    expect((await ask(local.url, '{}'))[0]).toBe(400);
+    expect(closed.stderr + local.stderr).toBe('');
+  });
+
+  it.each([
+    [
+      'text',
+      /^\S+Z write "k" with token 5: refused: given version \(5\) is different from .*\(7\)$/,
+    ],
+    [
+      'json',
+      /^{"at":"\S+Z","op":"write","result":"refused","seconds":[\d.e-]+,"key":"k","token":"5","reason":"given .*"}$/,
+    ],
+  ])('make it log every decision as %s', async (format, line) => {
+    const program = await start('--log', format);
+    for (const version of [7, 5]) {
+      await ask(program.url, `{"op":"write","key":"k","val":"v","version":${version}}`);
     }
-    expect(counts[200], `seed ${seed}`).toBeGreaterThan(500);
-    expect(counts[400], `seed ${seed}`).toBeGreaterThan(500);
-    for (const [key, answer] of expected) {
-      const body = JSON.stringify({ op: 'read', key });
-      expect(await ask(program.url, body), `seed ${seed}`).toEqual([200, answer]);
-    }
-    expect(program.stderr, `seed ${seed}`).toBe('');
-    program.signal('SIGTERM');
-    expect(await program.exited, `seed ${seed}`).toEqual({ code: 0, signal: null });
-  }, 120_000);
+    expect(await program.line('accepted')).toMatch(/"k"/);
+    expect(await program.line('refused')).toMatch(line);
+  });
+});
+
+describe('an etcd that began anew', () => {
+  it.each(['monotonic', 'holder'])(
+    'is refused with both numbers and the way out, which works: --fence %s',
+    async (fence) => {
+      const data = ['--store', 'lmdb', '--data', await temporaryFolder()];
+      let version = 0;
+      const old = await start(...data, '--fence', 'monotonic');
+      await ask(
+        old.url,
+        '{"op":"write","key":"key0","val":"precious","version":4703569812595502721}',
+      );
+      old.signal('SIGTERM');
+      await old.exited;
+      const serve = () => start(...data, '--fence', fence, '--lock', lock, ...ETCD);
+      const client = async (url: string) => {
+        const args = ['--storage', url, '--lock', lock, '--token', 'revision', ...ETCD];
+        await using two = startClient(2, args);
+        await two.exited;
+        version = Number(/acquired lock, token: (\d+)/.exec(two.stderr)?.[1]);
+        return two.stderr;
+      };
+      const lock = `/${randomUUID()}`;
+      const first = await serve();
+      expect(await client(first.url)).toContain(
+        `stale fencing token: given ${version} is lower than 4703569812595502721 (if etcd began anew, see storage reset-fence)`,
+      );
+      const inUse = await run('reset-fence', 'key0', ...data);
+      expect([inUse.code, inUse.stdout]).toEqual([1, '']);
+      first.signal('SIGTERM');
+      await first.exited;
+
+      const missing = await run('reset-fence', 'other', ...data);
+      expect(missing).toEqual({ code: 1, stdout: '', stderr: 'storage: key not found: other\n' });
+      expect(await run('reset-fence', 'key0', ...data)).toEqual({
+        code: 0,
+        stdout: 'the fence of key0 was at 4703569812595502721; the next token sets it anew\n',
+        stderr: '',
+      });
+      const second = await serve();
+      expect((await ask(second.url, '{"op":"read","key":"key0"}'))[1]).toContain('"precious"');
+      expect(await client(second.url)).toContain('successfully write a key to storage');
+    },
+  );
+});
+
+describe('the health of storage', () => {
+  it('is bad while its etcd is gone, and good again when it is back', async () => {
+    await using etcd = await startEtcd();
+    const [member] = etcd.members;
+    const endpoints = ['--endpoints', etcd.endpoints.join(',')];
+    const program = await start('--store', 'etcd', '--fence', 'holder', ...endpoints);
+    const health = async () => (await fetch(new URL('/healthz', program.url))).status;
+    expect(await health()).toBe(200);
+    member?.pause();
+    expect(await health()).toBe(503);
+    const write = '{"op":"write","key":"k","val":"v","version":5}';
+    const [status, answer] = await ask(program.url, write);
+    expect(status).toBe(503);
+    expect(answer).toMatch(/nothing was written/);
+    member?.resume();
+    await vi.waitFor(async () => expect(await health()).toBe(200), { timeout: 20_000 });
+    expect((await ask(program.url, write))[1]).toContain('not found or expired');
+  });
 });
 
 type Random = (below: number) => number;

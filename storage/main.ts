@@ -1,14 +1,21 @@
 #!/usr/bin/env node
 /**
  * The program `storage`: the resource that the lock of etcd's contrib/lock protects. Upstream takes
- * no options; its port and its rule are the defaults here.
+ * no options; its port, its rule and its store are the defaults here.
  */
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { createSecureContext } from 'node:tls';
 import { Command, InvalidArgumentError, Option } from 'commander';
+import type { Etcd3 } from 'etcd3';
+import { addConnectOptions, type ConnectFlags, connectOptions } from '../client/connect-options.js';
 import { createApp } from './app.js';
+import { readAuthToken } from './auth-token.js';
 import { rules } from './fence.js';
-import { type Address, ListenError, listen, parseAddress } from './listen.js';
+import { type Address, listen, parseAddress } from './listen.js';
+import { formats, type Outcome, printable } from './outcome.js';
 import { MemoryStore } from './stores/memory.js';
+import type { Store } from './stores/store.js';
 
 const { version } = createRequire(import.meta.url)('etcd-fenced-lock/package.json');
 
@@ -18,9 +25,50 @@ const PATIENCE = 5000;
 // Whoever reads the log may go away (`storage | head -1`); that is no reason to stop serving.
 process.stdout.on('error', () => {});
 
-await new Command('storage')
-  .description('Keeps values in memory; refuses a write whose version is not the stored one.')
+type StoreFlags = ConnectFlags & { store: keyof typeof stores; data?: string; prefix: string };
+type Flags = StoreFlags & {
+  listen: Address;
+  fence: keyof typeof rules;
+  lock: string;
+  tlsCert?: string;
+  tlsKey?: string;
+  authTokenFile?: string;
+  log?: keyof typeof formats;
+};
+
+/** What is opened here and closed when the program stops, by need. */
+class Resources {
+  #etcd: Etcd3 | undefined;
+
+  // Loaded by need: most uses are without etcd, and lmdb is machine code.
+  async etcd(flags: StoreFlags): Promise<Etcd3> {
+    const { connect } = await import('../client/concurrency/index.js');
+    this.#etcd ??= await connect(connectOptions(flags));
+    return this.#etcd;
+  }
+
+  close(): void {
+    this.#etcd?.close();
+  }
+}
+
+const stores = {
+  memory: async (): Promise<Store> => new MemoryStore(),
+  lmdb: async ({ data }: StoreFlags): Promise<Store> => {
+    if (data === undefined) throw new RangeError('--store lmdb needs --data <folder>');
+    const { LmdbStore } = await import('./stores/lmdb.js');
+    return LmdbStore.open(data);
+  },
+  etcd: async (flags: StoreFlags, resources: Resources): Promise<Store> => {
+    const { EtcdStore } = await import('./stores/etcd.js');
+    return new EtcdStore(await resources.etcd(flags), flags.prefix);
+  },
+};
+
+const program = new Command('storage')
+  .description('Keeps values; refuses a write whose fencing token its rule does not accept.')
   .version(version)
+  .enablePositionalOptions()
   .addOption(
     new Option(
       '--listen <[host]:port>',
@@ -29,26 +77,58 @@ await new Command('storage')
       .argParser(address)
       .default(parseAddress('localhost:8080'), 'localhost:8080'),
   )
-  .action(serve)
-  .parseAsync();
+  .addOption(choice('--fence <rule>', 'which tokens a key accepts', rules, 'equal'))
+  .option('--lock <name>', 'lock whose holder may write, for --fence holder', '/lock')
+  .option('--tls-cert <file>', 'certificate chain to serve HTTPS with, PEM')
+  .option('--tls-key <file>', 'its private key, PEM')
+  .option('--auth-token-file <file>', 'file with the token that every request must bring')
+  .addOption(choice('--log <format>', 'print a line for each request', formats))
+  .action((flags: Flags) => serve(flags).catch(fail));
+addStoreOptions(program);
 
-async function serve(options: { listen: Address }): Promise<void> {
+addStoreOptions(program.command('reset-fence <key>'))
+  .description('Forgets the highest token of a key; its value stays. For when etcd began anew.')
+  .action((key: string, flags: StoreFlags) => resetFence(key, flags).catch(fail));
+
+await program.parseAsync();
+
+function addStoreOptions(command: Command): Command {
+  command
+    .addOption(choice('--store <kind>', 'where the data is kept', stores, 'memory'))
+    .option('--data <folder>', 'folder of --store lmdb; made when it is not there')
+    .option('--prefix <text>', 'of the keys of --store etcd', '/storage/');
+  return addConnectOptions(command);
+}
+
+function choice(flags: string, description: string, from: object, preset?: string): Option {
+  return new Option(flags, description).choices(Object.keys(from)).default(preset);
+}
+
+async function serve(flags: Flags): Promise<void> {
+  checkPlaces(flags);
+  const tls = readTls(flags);
+  const token = flags.authTokenFile === undefined ? undefined : readAuthToken(flags.authTokenFile);
+  const resources = new Resources();
+  const store = await stores[flags.store](flags, resources);
+  const stopping = new AbortController();
   const app = createApp({
-    store: new MemoryStore(),
-    rule: rules.equal,
-    // While nobody reads what was logged before, the rest is not kept.
-    log: (line) => process.stdout.writableNeedDrain || console.log(line),
+    store,
+    rule: rules[flags.fence],
+    lock: flags.fence === 'holder' ? await lockOf(flags, resources) : undefined,
+    host: flags.listen.host,
+    token,
+    observe: logger(flags.log),
+    signal: stopping.signal,
   });
-  const server = await listen(app, options.listen).catch((error: unknown) => {
-    if (!(error instanceof ListenError)) throw error;
-    console.error(`storage: ${error.message}`);
-    process.exit(1);
-  });
+  const server = await listen(app, flags.listen, tls);
   let since: number | undefined;
-  const stop = (name: NodeJS.Signals) => {
+  const stop = async (name: NodeJS.Signals) => {
     if (since === undefined) {
       since = performance.now();
-      server.close(PATIENCE);
+      stopping.abort();
+      await server.close(PATIENCE);
+      await store.close();
+      resources.close();
     } else if (performance.now() - since > 1000) {
       // npm passes on what the terminal sent us already: only a later one is meant as a second.
       process.off(name, stop);
@@ -57,6 +137,73 @@ async function serve(options: { listen: Address }): Promise<void> {
   };
   process.on('SIGTERM', stop).on('SIGINT', stop);
   console.log(`storage listening on ${server.url} (${server.hosts.join(' and ')})`);
+  if (!server.local && token === undefined) {
+    console.error('storage: warning: whoever can reach it can write; see --auth-token-file');
+  }
+}
+
+/** A write must not be able to hit a key of the lock. */
+function checkPlaces({ store, prefix, lock }: Flags): void {
+  const queue = `${lock}/`;
+  if (store === 'etcd' && (queue.startsWith(prefix) || prefix.startsWith(queue))) {
+    throw new RangeError(`expected --prefix to be apart from the lock ${lock}, got ${prefix}`);
+  }
+}
+
+async function lockOf(flags: Flags, resources: Resources) {
+  const { EtcdLock } = await import('./lock.js');
+  return new EtcdLock(await resources.etcd(flags), flags.lock);
+}
+
+function readTls({ tlsCert, tlsKey }: Flags) {
+  if (tlsCert === undefined && tlsKey === undefined) return undefined;
+  if (tlsCert === undefined || tlsKey === undefined) {
+    throw new RangeError('--tls-cert and --tls-key go together');
+  }
+  const tls = { cert: readFileSync(tlsCert), key: readFileSync(tlsKey) };
+  try {
+    createSecureContext(tls);
+  } catch (error) {
+    const why = (error as Error).message;
+    throw new RangeError(`${tlsCert} and ${tlsKey} are no certificate with its key: ${why}`);
+  }
+  return tls;
+}
+
+/** Without a format: only what was not understood or failed, in its own words. */
+function logger(format: keyof typeof formats | undefined): (outcome: Outcome) => void {
+  return (outcome) => {
+    // While nobody reads what was logged before, the rest is not kept.
+    if (process.stdout.writableNeedDrain) return;
+    if (format !== undefined) console.log(formats[format](outcome));
+    else if (/^(failed|invalid)$/.test(outcome.result)) console.log(printable(outcome.reason));
+  };
+}
+
+async function resetFence(key: string, flags: StoreFlags): Promise<void> {
+  if (flags.store === 'memory') {
+    throw new RangeError('the memory store forgets when storage ends: restart it instead');
+  }
+  const resources = new Resources();
+  try {
+    const store = await stores[flags.store](flags, resources);
+    let before: bigint | undefined;
+    const decision = await store.update(key, (current) => {
+      before = current?.version;
+      return current ? { entry: { ...current, version: 0n } } : { refusal: 'key not found' };
+    });
+    await store.close();
+    if ('refusal' in decision) throw new RangeError(`${decision.refusal}: ${key}`);
+    console.log(`the fence of ${key} was at ${before}; the next token sets it anew`);
+  } finally {
+    resources.close();
+  }
+}
+
+function fail(error: unknown): never {
+  if (!(error instanceof Error)) throw error;
+  console.error(`storage: ${error.message}`);
+  process.exit(1);
 }
 
 function address(text: string): Address {
