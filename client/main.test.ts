@@ -380,7 +380,7 @@ describe.concurrent('the command line', () => {
     [['--storage', 'localhost:8080'], /--storage .*'localhost:8080'.* http:\/\/host:port/],
     [['--storage', 'ftp://localhost'], /--storage .*'ftp:\/\/localhost'.* http:\/\/host:port/],
     [['--token', 'lock'], /--token .*'lock' is invalid.* lease, revision/],
-    [['--auth-token-file', '/none'], /ENOENT: no such file or directory, open '\/none'/],
+    [['--auth-token-file', '/none'], /cannot read \/none: ENOENT: no such file/],
     [['--storage-cacert', '/none'], /ENOENT: no such file or directory, open '\/none'/],
     [['--endpoints', ''], /failed to create an etcd client: expected an endpoint to be .* got $/m],
     [['--endpoints', 'ftp://x'], /failed to create an etcd client: .* got ftp:\/\/x/],

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { readAuthToken } from '../storage/auth-token.js';
+import { readAuthToken } from './auth-token.js';
 import { addConnectOptions, type ConnectFlags, connectOptions } from './connect-options.js';
 import { keyPress } from './key-press.js';
 import { type Mode, type Options, run } from './run.js';

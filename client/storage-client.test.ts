@@ -52,6 +52,8 @@ test('an answer with another status than 200 is no refusal by the fence, and tel
   const error = await write({ url }, record).catch((error: unknown) => error);
   expect(error).not.toBeInstanceOf(Refused);
   expect(String(error)).toBe('Error: storage answered with status 400: unknown op');
+  const proxy = await storage('<html>Bad Gateway</html>', 502);
+  await expect(write(proxy, record)).rejects.toThrow(/^storage answered with status 502$/);
 });
 
 test.each([

@@ -45,6 +45,7 @@ export async function write(target: Target, write: Write, signal?: AbortSignal):
   try {
     ({ err } = decodeResponse(answer));
   } catch (cause) {
+    if (status !== 200) throw new Error(`storage answered with status ${status}`, { cause });
     throw explained('failed to unmarshal response json', cause);
   }
   if (status !== 200) throw new Error(`storage answered with status ${status}: ${err}`);
@@ -66,7 +67,7 @@ function post(
     const take = (response: IncomingMessage) => {
       text(response).then((body) => resolve([response.statusCode, body]), reject);
     };
-    const request = url.startsWith('https:') ? httpsRequest : httpRequest;
+    const request = new URL(url).protocol === 'https:' ? httpsRequest : httpRequest;
     request(url, options, take).on('error', reject).end(body);
   });
 }

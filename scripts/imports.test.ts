@@ -8,10 +8,9 @@ import { expect, test } from 'vitest';
 
 /** Who may import what: files without their ending, packages by name; node: everybody. */
 const ALLOWED: [from: RegExp, to: RegExp][] = [
-  // The client takes nothing of storage but the protocol (of which run takes hex() for its texts)
-  // and how a token is read from a file; storage takes the options by which etcd is reached.
-  [/^client\/main$/, /^(commander|client\/(run|key-press|connect-options|storage-client))$/],
-  [/^client\/main$/, /^storage\/auth-token$/],
+  // The client takes nothing of storage but the protocol (of which run takes hex() for its texts).
+  [/^client\/main$/, /^(commander|client\/(run|key-press|auth-token|connect-options))$/],
+  [/^client\/main$/, /^client\/storage-client$/],
   [/^client\/connect-options$/, /^(commander|client\/concurrency\/(connect|endpoints))$/],
   [/^client\/run$/, /^(etcd3|client\/(storage-client|concurrency\/index)|storage\/protocol)$/],
   [/^client\/storage-client$/, /^storage\/protocol$/],
@@ -19,7 +18,7 @@ const ALLOWED: [from: RegExp, to: RegExp][] = [
   [/^client\/concurrency\/\w/, /^(etcd3|cockatiel|client\/concurrency\/[^/]+)$/],
   // Storage runs one way: main, app, service, rules and store. Only main chooses a store.
   [/^storage\/\w/, /^storage\/protocol$/],
-  [/^storage\/main$/, /^(commander|storage\/(app|auth-token|fence|listen|outcome|stores\/[^/]+))$/],
+  [/^storage\/main$/, /^(commander|storage\/(app|fence|listen|outcome|stores\/[^/]+))$/],
   [/^storage\/listen$/, /^storage\/server$/],
   [/^storage\/app$/, /^(express|helmet|storage\/(body|guard|metrics|outcome|page\/page))$/],
   [/^storage\/app$/, /^storage\/(service|stores\/store)$/],
@@ -30,10 +29,12 @@ const ALLOWED: [from: RegExp, to: RegExp][] = [
   [/^storage\/stores\/[^/]+$/, /^storage\/stores\/(store|entry)$/],
   [/^storage\/stores\/lmdb$/, /^lmdb$/],
   // Storage asks etcd by the lock's own means: its calls always end, its queue has one owner.
-  [/^storage\/main$/, /^(etcd3|storage\/lock|client\/(connect-options|concurrency\/index))$/],
+  // Of the client it takes what a program needs to reach etcd and to read its token.
+  [/^storage\/main$/, /^(etcd3|storage\/lock|client\/(auth-token|connect-options))$/],
+  [/^storage\/main$/, /^client\/concurrency\/index$/],
   [/^storage\/lock$/, /^(storage\/service|storage\/stores\/store)$/],
-  [/^storage\/lock$/, /^(etcd3|client\/concurrency\/(rpc|errors|queue))$/],
-  [/^storage\/stores\/etcd$/, /^(etcd3|client\/concurrency\/(rpc|errors))$/],
+  [/^storage\/lock$/, /^(etcd3|client\/concurrency\/(rpc|queue))$/],
+  [/^storage\/stores\/etcd$/, /^(etcd3|client\/concurrency\/rpc)$/],
 ];
 
 const root = fileURLToPath(new URL('..', import.meta.url));

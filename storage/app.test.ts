@@ -211,9 +211,25 @@ describe('a request', () => {
     const reason = 'given version (2) is different from the existing version (1)';
     const common = { at: expect.closeTo(Date.now(), -5), seconds: expect.closeTo(0, 0) };
     expect(outcomes).toEqual([
-      { ...common, op: 'write', key: 'key0', token: 1n, result: 'accepted', reason: '' },
-      { ...common, op: 'write', key: 'key0', token: 2n, result: 'refused', reason },
-      { ...common, op: 'read', key: 'other', token: 0n, result: 'not found', reason: '' },
+      {
+        ...common,
+        op: 'write',
+        key: 'key0',
+        token: 1n,
+        fenced: true,
+        result: 'accepted',
+        reason: '',
+      },
+      { ...common, op: 'write', key: 'key0', token: 2n, fenced: false, result: 'refused', reason },
+      {
+        ...common,
+        op: 'read',
+        key: 'other',
+        token: 0n,
+        fenced: false,
+        result: 'not found',
+        reason: '',
+      },
     ]);
   });
 
@@ -371,7 +387,7 @@ describe('who may talk to the app', () => {
     const [status, body] = await raw('POST', '/', headers, WRITE);
     expect(status).toBe(403);
     expect(JSON.parse(body)).toEqual({ val: '', version: -1, err: expect.stringMatching(/./) });
-    for (const path of ['/', '/events', '/metrics']) {
+    for (const path of ['/', '/events', '/metrics', '/healthz']) {
       expect((await raw('GET', path, headers))[0]).toBe(403);
     }
     expect(outcomes).toEqual([]);
@@ -401,9 +417,14 @@ describe('who may talk to the app', () => {
     }
   });
 
-  it('about its health, everybody', async () => {
-    const { raw } = await start({ token: 's3cret' });
+  it('about its health, everybody, but what is wrong is told only with the token', async () => {
+    const store = new MemoryStore();
+    const { raw } = await start({ store, token: 's3cret' });
     expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([200, 'ok\n']);
+    vi.spyOn(store, 'check').mockRejectedValue(new Unavailable('no /home/me/data'));
+    expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([503, 'unavailable\n']);
+    const told = await raw('GET', '/healthz', { authorization: 'Bearer s3cret' });
+    expect(told.slice(0, 2)).toEqual([503, 'no /home/me/data\n']);
   });
 });
 
@@ -415,6 +436,23 @@ describe('the health', () => {
     expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([503, 'the disk is gone\n']);
     check.mockRestore();
     expect((await raw('GET', '/healthz')).slice(0, 2)).toEqual([200, 'ok\n']);
+  });
+
+  it('is asked for once at a time, however many want to know', async () => {
+    const store = new MemoryStore();
+    const { raw } = await start({ store });
+    const check = vi.spyOn(store, 'check');
+    let done = () => {};
+    check.mockReturnValueOnce(
+      new Promise((resolve) => {
+        done = resolve;
+      }),
+    );
+    const asked = [1, 2, 3].map(() => raw('GET', '/healthz'));
+    await vi.waitFor(() => expect(check).toHaveBeenCalled());
+    done();
+    for (const [status] of await Promise.all(asked)) expect(status).toBe(200);
+    expect(check.mock.calls.length).toBeLessThan(4);
   });
 
   it('is bad while etcd does not say who holds the lock, good when nobody does', async () => {
@@ -432,6 +470,7 @@ describe('the metrics', () => {
     const send = (op: string, version: number) =>
       ask(`{"op":"${op}","key":"k","val":"v","version":${version}}`);
     for (const version of [7, 6, 5, 9, 0]) await send('write', version);
+    await ask('{"op":"read","key":"new","version":11}');
     await send('read', 8);
     await send('read', 0);
     await ask('{"op":"read","key":"other"}');
@@ -451,12 +490,32 @@ describe('the metrics', () => {
       'storage_requests_total{op="write",result="refused"}': '3',
       'storage_requests_total{op="read",result="refused"}': '1',
       'storage_requests_total{op="read",result="accepted"}': '1',
-      'storage_requests_total{op="read",result="not found"}': '1',
+      'storage_requests_total{op="read",result="not found"}': '2',
       'storage_requests_total{op="unknown",result="invalid"}': '2',
       'storage_stale_writes_refused_total{rule="monotonic"}': '3',
       'storage_request_duration_seconds_count{op="write"}': '5',
-      storage_highest_token: '9',
+      storage_highest_token: '11',
     });
+  });
+
+  it('do not take for accepted a token that the rule did not look at', async () => {
+    const { ask, raw } = await start();
+    await ask('{"op":"write","key":"k","val":"v","version":5}');
+    await ask('{"op":"read","key":"k","version":1000}');
+    expect((await raw('GET', '/metrics'))[1]).toContain('\nstorage_highest_token 5\n');
+  });
+
+  it('count who was turned away', async () => {
+    const { ask, raw } = await start({ token: 's3cret' });
+    await ask(READ);
+    await raw('POST', '/', { host: 'evil.example' });
+    const headers = { authorization: 'Bearer s3cret' };
+    await raw('POST', '/', { ...headers, 'content-encoding': 'gzip' });
+    await raw('PUT', '/', headers);
+    const [, text] = await raw('GET', '/metrics', headers);
+    for (const status of [401, 403, 405, 415]) {
+      expect(text).toContain(`\nstorage_denied_requests_total{status="${status}"} 1\n`);
+    }
   });
 
   it('count the stale writes from zero on, so that a first one shows', async () => {

@@ -33,32 +33,43 @@ export function createApp({ host, token, observe, signal, ...service }: AppOptio
   const observers = [metrics.observe.bind(metrics), page.observe, observe];
   const app = express();
   app.disable('x-powered-by').disable('etag');
-  // Whoever keeps this process alive has no token.
-  app.get('/healthz', async (_req, res) => {
-    const [status, text] = await health(service);
-    res.status(status).set('Cache-Control', 'no-store').type('text').send(text);
-  });
+  const deny = (res: ServerResponse, status: number, reason: string) => {
+    metrics.deny(status);
+    send(res, status, refused(reason));
+  };
   app.use((req, res, next) => {
     const denial = guard(req);
-    if (!denial) return next();
+    // Whoever keeps this process alive has no token.
+    if (!denial || (denial.status === 401 && isHealth(req))) return next();
     if (denial.status === 401) res.setHeader('WWW-Authenticate', 'Basic realm="storage"');
-    send(res, denial.status, refused(denial.reason));
+    deny(res, denial.status, denial.reason);
   });
-  const protocol = createProtocol(service, (outcome) => {
+  const observeAll = (outcome: Outcome) => {
     for (const each of observers) each(outcome);
-  });
+  };
+  const protocol = createProtocol(service, observeAll, deny);
+  const health = createHealth(service);
   const protect = helmet(HEADERS);
   app.use((req, res, next) =>
     req.method === 'POST' ? protocol(req, res) : protect(req, res, next),
   );
+  app.get('/healthz', async (req, res) => {
+    const error = await health();
+    // What is wrong is nobody's business who may not come in.
+    const reason = guard(req) ? 'unavailable' : error?.message;
+    res
+      .status(error ? 503 : 200)
+      .set('Cache-Control', 'no-store')
+      .type('text');
+    res.send(error ? `${reason}\n` : 'ok\n');
+  });
   app.get('/metrics', async (_req, res) => {
     res.set('Content-Type', metrics.contentType).send(await metrics.text());
   });
   app.use(page.router);
   app.use((req, res) => {
     res.setHeader('Allow', 'POST');
-    const reason = `expected a POST with one JSON request as its body, got ${req.method}`;
-    send(res, 405, refused(reason));
+    deny(res, 405, `expected a POST with one JSON request as its body, got ${req.method}`);
   });
   return app;
 }
@@ -81,17 +92,31 @@ const HEADERS = {
   strictTransportSecurity: false,
 };
 
-/** 200 when a write could be decided and kept now. */
-async function health({ store, lock }: Service): Promise<[status: number, text: string]> {
-  try {
-    await Promise.all([store.check(), lock?.holder()]);
-    return [200, 'ok\n'];
-  } catch (error) {
-    return [503, `${(error as Error).message}\n`];
-  }
+function isHealth({ method, url }: IncomingMessage): boolean {
+  return method === 'GET' && url === '/healthz';
 }
 
-function createProtocol(service: Service, observe: (outcome: Outcome) => void) {
+/** Whether storage has what it needs to decide; one question at a time, however many ask. */
+function createHealth({ store, lock }: Service): () => Promise<Error | undefined> {
+  let asking: Promise<Error | undefined> | undefined;
+  const ask = () =>
+    Promise.all([store.check(), lock?.holder()]).then(
+      () => undefined,
+      (error: Error) => error,
+    );
+  return () => {
+    asking ??= ask().finally(() => {
+      asking = undefined;
+    });
+    return asking;
+  };
+}
+
+function createProtocol(
+  service: Service,
+  observe: (outcome: Outcome) => void,
+  deny: (res: ServerResponse, status: number, reason: string) => void,
+) {
   const bodies = new BodyReader();
   return async (req: IncomingMessage, res: ServerResponse) => {
     // Of requests that were pipelined, only the one whose turn it is to be answered goes on:
@@ -99,14 +124,14 @@ function createProtocol(service: Service, observe: (outcome: Outcome) => void) {
     if (res.socket === null) await once(res, 'socket');
     const encoding = req.headers['content-encoding'] ?? 'identity';
     if (encoding.toLowerCase() !== 'identity') {
-      return send(res, 415, refused(`expected the body not to be encoded, got ${encoding}`));
+      return deny(res, 415, `expected the body not to be encoded, got ${encoding}`);
     }
     const body = await bodies.read(req, res);
     if (body === 'aborted') return;
     if (body === 'too large') {
-      return send(res, 413, refused(`expected the body to be at most ${BODY_LIMIT} bytes`));
+      return deny(res, 413, `expected the body to be at most ${BODY_LIMIT} bytes`);
     }
-    if (body === 'busy') return send(res, 503, refused('too many requests at once; try again'));
+    if (body === 'busy') return deny(res, 503, 'too many large requests at once; try again');
     const [status, response, outcome] = await answer(body, service);
     send(res, status, response);
     observe(outcome);
@@ -119,19 +144,19 @@ async function answer(
 ): Promise<[status: number, response: Response, outcome: Outcome]> {
   const start = performance.now();
   let [op, key, version]: [Outcome['op'], string, bigint] = ['', '', 0n];
-  const outcome = (result: Outcome['result'], reason: string): Outcome => {
+  const outcome = (result: Outcome['result'], fenced: boolean, reason: string): Outcome => {
     const seconds = (performance.now() - start) / 1000;
-    return { at: Date.now(), op, key, token: version, result, reason, seconds };
+    return { at: Date.now(), op, key, token: version, fenced, result, reason, seconds };
   };
   try {
     const request = decodeRequest(body);
     ({ key, version } = request);
     if (request.op === 'read' || request.op === 'write') op = request.op;
-    const { result, response } = await handle(request, service);
-    return [200, response, outcome(result, result === 'refused' ? response.err : '')];
+    const { result, fenced, response } = await handle(request, service);
+    return [200, response, outcome(result, fenced, result === 'refused' ? response.err : '')];
   } catch (error) {
     const [status, reason] = explain(error);
-    return [status, refused(reason), outcome(status === 400 ? 'invalid' : 'failed', reason)];
+    return [status, refused(reason), outcome(status === 400 ? 'invalid' : 'failed', false, reason)];
   }
 }
 

@@ -13,14 +13,29 @@ function request(bodies: BodyReader) {
 }
 
 describe('the bodies of all requests together', () => {
-  it('take no more memory than their budget: who comes too late is told', async () => {
+  it('take no more memory than their budget: who has sent for the longest gives way', async () => {
     const bodies = new BodyReader(4500);
-    const [first, second] = [request(bodies), request(bodies)];
+    const [first, second, third] = [request(bodies), request(bodies), request(bodies)];
+    second.req.end(Buffer.alloc(1000));
+    expect(await second.body).toHaveLength(1000);
     first.req.write(Buffer.alloc(2000));
-    second.req.write(Buffer.alloc(3000));
+    third.req.end(Buffer.alloc(3000));
+    expect(await first.body).toBe('busy');
+    first.req.end('the rest, which nobody needs');
+    expect(await third.body).toHaveLength(3000);
+  });
+
+  it('that are there keep their room: who comes then is told', async () => {
+    const bodies = new BodyReader(3000);
+    const [first, second] = [request(bodies), request(bodies)];
+    first.req.end(Buffer.alloc(2000));
+    expect(await first.body).toHaveLength(2000);
+    second.req.write(Buffer.alloc(2000));
     expect(await second.body).toBe('busy');
-    first.req.end('the rest');
-    expect(await first.body).toHaveLength(2008);
+    first.answered();
+    const third = request(bodies);
+    third.req.end(Buffer.alloc(2000));
+    expect(await third.body).toHaveLength(2000);
   });
 
   it('count until they are answered, or cut off', async () => {
@@ -34,12 +49,12 @@ describe('the bodies of all requests together', () => {
       answered();
       if (i % 2 === 0) expect(await body).toBe('aborted');
     }
-    for (let i = 0; i < 3; i++) {
-      const { req, body, answered } = request(bodies);
-      req.write(Buffer.alloc(4000));
-      expect(await body).toBe('busy');
-      answered();
-    }
+    const { req, body } = request(bodies);
+    req.write(Buffer.alloc(4000));
+    expect(await body).toBe('busy');
+    const last = request(bodies);
+    last.req.end(Buffer.alloc(3000));
+    expect(await last.body).toHaveLength(3000);
   });
 
   it('may be of any size up to the limit, in pieces of any size', async () => {

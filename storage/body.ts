@@ -1,6 +1,6 @@
 /**
  * Reads the bodies of requests, no one of them above 1 MiB and not too many at once: a body under way
- * is memory that the sender need not even fill.
+ * is memory that its sender may hold for as long as the request may take.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
@@ -10,6 +10,8 @@ export const BODY_LIMIT = 2 ** 20;
 export class BodyReader {
   readonly #budget: number;
   #held = 0;
+  /** How to give up each body that is not all there yet; the one that began first comes first. */
+  readonly #unfinished = new Set<() => void>();
 
   /** `budget`: bytes of all bodies whose requests are not answered yet. Default 128 MiB. */
   constructor(budget = 2 ** 27) {
@@ -17,8 +19,9 @@ export class BodyReader {
   }
 
   /**
-   * When there is no room the rest is thrown away as it arrives, so that a client that is still
-   * sending gets to read the answer; the server's request timeout ends that.
+   * `busy` is for the one that has been sending for the longest when another one needs the room.
+   * The rest of such a body, or of one that is too large, is thrown away as it arrives, so that a
+   * client that is still sending gets to read the answer; the server's request timeout ends that.
    */
   read(
     req: IncomingMessage,
@@ -33,26 +36,43 @@ export class BodyReader {
         if (end > BODY_LIMIT) return discard('too large');
         if (end > body.length) {
           const length = Math.min(BODY_LIMIT, Math.max(end, 2 * body.length));
-          if (this.#held + length - body.length > this.#budget) return discard('busy');
-          this.#held += length - body.length;
+          if (!this.#reserve(length - body.length, giveUp)) return;
           body = Buffer.concat([body], length);
         }
         chunk.copy(body, size);
         size = end;
       };
       const discard = (why: 'too large' | 'busy') => {
+        this.#unfinished.delete(giveUp);
         this.#held -= body.length;
         body = Buffer.alloc(0);
         req.off('data', collect).resume();
         resolve(why);
       };
+      const giveUp = () => discard('busy');
       res.once('close', () => {
+        this.#unfinished.delete(giveUp);
         this.#held -= body.length;
         resolve('aborted');
       });
       if (Number(req.headers['content-length'] ?? 0) > BODY_LIMIT) return discard('too large');
+      this.#unfinished.add(giveUp);
       req.on('data', collect);
-      req.once('end', () => resolve(body.subarray(0, size)));
+      req.once('end', () => {
+        this.#unfinished.delete(giveUp);
+        resolve(body.subarray(0, size));
+      });
     });
+  }
+
+  /** Whether there is room now; false when `own` had to be given up for it. */
+  #reserve(bytes: number, own: () => void): boolean {
+    while (this.#held + bytes > this.#budget) {
+      const [first = own] = this.#unfinished;
+      first();
+      if (first === own) return false;
+    }
+    this.#held += bytes;
+    return true;
   }
 }

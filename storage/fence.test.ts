@@ -37,7 +37,7 @@ describe.each([rules.monotonic, rules.holder])('$name', ({ check }) => {
 
   it('refuses a lower one, naming both numbers and the way out after a reset of etcd', () => {
     expect(check(5n, 1200n, 5n)).toBe(
-      'stale fencing token: given 5 is lower than 1200 (if etcd began anew, see storage reset-fence)',
+      'stale fencing token: given 5 is lower than 1200 (if etcd began anew or a lease ID was used, see storage reset-fence)',
     );
     expect(check(2n ** 53n, 2n ** 53n + 1n, 2n ** 53n)).toMatch(/^stale fencing token: /);
   });

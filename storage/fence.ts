@@ -39,7 +39,7 @@ function equal(given: bigint, current: bigint | undefined): string | undefined {
 function monotonic(given: bigint, current: bigint | undefined): string | undefined {
   if (given <= 0n) return `expected a fencing token above 0, got ${given}`;
   if (current === undefined || given >= current) return undefined;
-  return `${stale(given, current)} (if etcd began anew, see storage reset-fence)`;
+  return `${stale(given, current)} (if etcd began anew or a lease ID was used, see storage reset-fence)`;
 }
 
 function holder(given: bigint, current: bigint | undefined, token?: bigint): string | undefined {

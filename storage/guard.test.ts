@@ -64,12 +64,12 @@ describe('a request of a web page', () => {
   );
 
   it.each(['cross-site', 'same-site'])('is turned away when the browser calls it %s', (site) => {
-    expect(ask({ 'sec-fetch-site': site, 'sec-fetch-mode': 'no-cors' })).toBe(403);
-    expect(ask({ 'sec-fetch-site': site, 'sec-fetch-mode': 'navigate' })).toBe(403);
+    expect(ask({ 'sec-fetch-site': site, 'sec-fetch-dest': 'empty' })).toBe(403);
+    expect(ask({ 'sec-fetch-site': site, 'sec-fetch-dest': 'document' })).toBe(403);
   });
 
   it('is let in when a person follows a link from elsewhere', () => {
-    const headers = { host: HOST, 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' };
+    const headers = { host: HOST, 'sec-fetch-site': 'cross-site', 'sec-fetch-dest': 'document' };
     const req = { method: 'GET', headers, socket: { localAddress: '127.0.0.1' } };
     expect(createGuard()(req as unknown as IncomingMessage)).toBeUndefined();
   });

@@ -36,7 +36,8 @@ export function createGuard({ host = 'localhost', token }: GuardOptions = {}): G
   };
 }
 
-function isLoopback(address = ''): boolean {
+/** One that is not known any more counts as such. */
+function isLoopback(address = '::1'): boolean {
   return address === '::1' || /^(::ffff:)?127\./.test(address);
 }
 
@@ -50,10 +51,10 @@ function isLocalName(header: string | undefined, host: string): boolean {
 
 /** Whether a browser says that it was a page of another origin that asked. */
 function isForeign({ method, headers }: IncomingMessage): boolean {
-  const { origin, host, 'sec-fetch-site': site = 'none', 'sec-fetch-mode': mode } = headers;
+  const { origin, host, 'sec-fetch-site': site = 'none', 'sec-fetch-dest': dest } = headers;
   if (origin !== undefined && !(URL.canParse(origin) && new URL(origin).host === host)) return true;
   // A link on another page may lead here.
-  const followed = method === 'GET' && mode === 'navigate';
+  const followed = method === 'GET' && dest === 'document';
   return site !== 'none' && site !== 'same-origin' && !followed;
 }
 

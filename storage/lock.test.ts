@@ -70,9 +70,9 @@ describe.concurrent('a lock seen from outside', () => {
       const held = lock.holder();
       await expect(held).rejects.toBeInstanceOf(Unavailable);
       await expect(held).rejects.toThrow(
-        new RegExp(`^etcd did not say who holds lock '${name}': .+; nothing was written$`),
+        new RegExp(`^etcd did not say who holds lock '${name}': .+$`),
       );
-      expect(performance.now() - start).toBeLessThan(4000);
+      expect(performance.now() - start).toBeLessThan(6000);
       const pending = () => asked.mock.settledResults.filter(({ type }) => type === 'incomplete');
       await vi.waitFor(() => expect(pending()).toEqual([]), 2000);
       proxy.pass();

@@ -28,10 +28,9 @@ export class EtcdLock implements Lock {
       return first && { key: Buffer.from(first.key), token: first.revision, gone: this.gone };
     } catch (error) {
       const why = (error as Error).message;
-      throw new Unavailable(
-        `etcd did not say who holds lock '${this.#name}': ${why}; nothing was written`,
-        { cause: error },
-      );
+      throw new Unavailable(`etcd did not say who holds lock '${this.#name}': ${why}`, {
+        cause: error,
+      });
     }
   }
 }

@@ -245,7 +245,7 @@ describe('the options of storage', () => {
       ['--tls-cert', MAIN, '--tls-key', MAIN],
       `${MAIN} and ${MAIN} are no certificate with its key: `,
     ],
-    [['--auth-token-file', '/none'], "ENOENT: no such file or directory, open '/none'"],
+    [['--auth-token-file', '/none'], 'cannot read /none: ENOENT: no such file'],
     [['--auth-token-file', '/dev/null'], 'expected /dev/null to hold one token of visible ASCII'],
     [
       ['--store', 'etcd', '--endpoints', 'ftp://x'],
@@ -257,10 +257,17 @@ describe('the options of storage', () => {
     ],
     [['--store', 'etcd', '--prefix', '/lock/x', ...ETCD], 'expected --prefix to be apart'],
     [['--store', 'etcd', '--prefix', '', ...ETCD], 'expected --prefix to be apart from the lock'],
+    [['--data', '/tmp'], '--data is of no use without --store lmdb'],
+    [['--prefix', '/x/'], '--prefix is of no use without --store etcd'],
+    [['--lock', '/x'], '--lock is of no use without --fence holder'],
+    [ETCD, '--endpoints is of no use without --store etcd or --fence holder'],
     [['reset-fence', 'key0'], 'the memory store forgets when storage ends: restart it instead'],
     [['reset-fence', 'key0', '--store', 'lmdb'], '--store lmdb needs --data <folder>'],
+    [['reset-fence', 'key0', '--store', 'lmdb', '--data', '/none'], 'ENOENT: no such file'],
+    [['--store', 'lmdb', 'reset-fence', 'key0'], 'expected the options of reset-fence after it'],
+    [['reset-fence', 'key0', ...ETCD], '--endpoints is of no use without --store etcd'],
   ])('that cannot be used are refused in one line: %j', async (args, message) => {
-    const { code, stdout, stderr } = await run('--listen', 'localhost:0', ...args);
+    const { code, stdout, stderr } = await run(...args);
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr.startsWith(`storage: ${message}`), stderr).toBe(true);
     expect(stderr).toMatch(/^.*\n$/);
@@ -271,7 +278,7 @@ describe('the options of storage', () => {
     async (fence) => {
       const store = fence === 'equal' ? ['--store', 'etcd'] : [];
       const args = ['--fence', fence, ...store, '--endpoints', 'http://127.0.0.1:1'];
-      const { code, stderr } = await run('--listen', 'localhost:0', ...args);
+      const { code, stderr } = await run(...args);
       expect(code).toBe(1);
       expect(stderr).toMatch(/^storage: no answer within 5 s from http:\/\/127\.0\.0\.1:1 .*\n$/);
     },
@@ -315,6 +322,7 @@ describe('an etcd that began anew', () => {
     'is refused with both numbers and the way out, which works: --fence %s',
     async (fence) => {
       const data = ['--store', 'lmdb', '--data', await temporaryFolder()];
+      const lock = `/${randomUUID()}`;
       let version = 0;
       const old = await start(...data, '--fence', 'monotonic');
       await ask(
@@ -323,7 +331,8 @@ describe('an etcd that began anew', () => {
       );
       old.signal('SIGTERM');
       await old.exited;
-      const serve = () => start(...data, '--fence', fence, '--lock', lock, ...ETCD);
+      const asking = fence === 'holder' ? ['--lock', lock, ...ETCD] : [];
+      const serve = () => start(...data, '--fence', fence, ...asking);
       const client = async (url: string) => {
         const args = ['--storage', url, '--lock', lock, '--token', 'revision', ...ETCD];
         await using two = startClient(2, args);
@@ -331,10 +340,9 @@ describe('an etcd that began anew', () => {
         version = Number(/acquired lock, token: (\d+)/.exec(two.stderr)?.[1]);
         return two.stderr;
       };
-      const lock = `/${randomUUID()}`;
       const first = await serve();
       expect(await client(first.url)).toContain(
-        `stale fencing token: given ${version} is lower than 4703569812595502721 (if etcd began anew, see storage reset-fence)`,
+        `stale fencing token: given ${version} is lower than 4703569812595502721 (if etcd began anew or a lease ID was used, see storage reset-fence)`,
       );
       const inUse = await run('reset-fence', 'key0', ...data);
       expect([inUse.code, inUse.stdout]).toEqual([1, '']);
@@ -345,7 +353,7 @@ describe('an etcd that began anew', () => {
       expect(missing).toEqual({ code: 1, stdout: '', stderr: 'storage: key not found: other\n' });
       expect(await run('reset-fence', 'key0', ...data)).toEqual({
         code: 0,
-        stdout: 'the fence of key0 was at 4703569812595502721; the next token sets it anew\n',
+        stdout: `the fence of key0 in ${data[3]} was at 4703569812595502721; under monotonic and holder the next token sets it anew\n`,
         stderr: '',
       });
       const second = await serve();

@@ -3,14 +3,14 @@
  * The program `storage`: the resource that the lock of etcd's contrib/lock protects. Upstream takes
  * no options; its port, its rule and its store are the defaults here.
  */
-import { readFileSync } from 'node:fs';
+import { accessSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createSecureContext } from 'node:tls';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import type { Etcd3 } from 'etcd3';
+import { readAuthToken } from '../client/auth-token.js';
 import { addConnectOptions, type ConnectFlags, connectOptions } from '../client/connect-options.js';
 import { createApp } from './app.js';
-import { readAuthToken } from './auth-token.js';
 import { rules } from './fence.js';
 import { type Address, listen, parseAddress } from './listen.js';
 import { formats, type Outcome, printable } from './outcome.js';
@@ -55,7 +55,7 @@ class Resources {
 const stores = {
   memory: async (): Promise<Store> => new MemoryStore(),
   lmdb: async ({ data }: StoreFlags): Promise<Store> => {
-    if (data === undefined) throw new RangeError('--store lmdb needs --data <folder>');
+    if (!data) throw new RangeError('--store lmdb needs --data <folder>');
     const { LmdbStore } = await import('./stores/lmdb.js');
     return LmdbStore.open(data);
   },
@@ -88,7 +88,9 @@ addStoreOptions(program);
 
 addStoreOptions(program.command('reset-fence <key>'))
   .description('Forgets the highest token of a key; its value stays. For when etcd began anew.')
-  .action((key: string, flags: StoreFlags) => resetFence(key, flags).catch(fail));
+  .action((key: string, flags: StoreFlags, command: Command) =>
+    resetFence(key, flags, command).catch(fail),
+  );
 
 await program.parseAsync();
 
@@ -105,6 +107,7 @@ function choice(flags: string, description: string, from: object, preset?: strin
 }
 
 async function serve(flags: Flags): Promise<void> {
+  checkUse(program, flags);
   checkPlaces(flags);
   const tls = readTls(flags);
   const token = flags.authTokenFile === undefined ? undefined : readAuthToken(flags.authTokenFile);
@@ -139,6 +142,24 @@ async function serve(flags: Flags): Promise<void> {
   console.log(`storage listening on ${server.url} (${server.hosts.join(' and ')})`);
   if (!server.local && token === undefined) {
     console.error('storage: warning: whoever can reach it can write; see --auth-token-file');
+  } else if (!server.local && !tls) {
+    console.error('storage: warning: the token can be read on its way; see --tls-cert');
+  }
+}
+
+/** What was given and would do nothing was meant to do something. */
+function checkUse(command: Command, { store, fence }: Partial<Flags>): void {
+  const etcd = store === 'etcd' || fence === 'holder';
+  const uses = [
+    ['data', store === 'lmdb', '--store lmdb'],
+    ['prefix', store === 'etcd', '--store etcd'],
+    ['lock', fence === 'holder', '--fence holder'],
+    ['endpoints', etcd, fence === undefined ? '--store etcd' : '--store etcd or --fence holder'],
+  ] as const;
+  for (const [name, used, by] of uses) {
+    if (!used && command.getOptionValueSource(name) === 'cli') {
+      throw new RangeError(`--${name} is of no use without ${by}`);
+    }
   }
 }
 
@@ -180,10 +201,16 @@ function logger(format: keyof typeof formats | undefined): (outcome: Outcome) =>
   };
 }
 
-async function resetFence(key: string, flags: StoreFlags): Promise<void> {
+async function resetFence(key: string, flags: StoreFlags, command: Command): Promise<void> {
+  if (program.options.some((one) => program.getOptionValueSource(one.attributeName()) === 'cli')) {
+    throw new RangeError('expected the options of reset-fence after it');
+  }
+  checkUse(command, flags);
   if (flags.store === 'memory') {
     throw new RangeError('the memory store forgets when storage ends: restart it instead');
   }
+  // Only storage itself makes it.
+  if (flags.store === 'lmdb' && flags.data !== undefined) accessSync(flags.data);
   const resources = new Resources();
   try {
     const store = await stores[flags.store](flags, resources);
@@ -194,7 +221,10 @@ async function resetFence(key: string, flags: StoreFlags): Promise<void> {
     });
     await store.close();
     if ('refusal' in decision) throw new RangeError(`${decision.refusal}: ${key}`);
-    console.log(`the fence of ${key} was at ${before}; the next token sets it anew`);
+    const place = flags.store === 'lmdb' ? flags.data : `etcd, under ${flags.prefix}`;
+    console.log(
+      `the fence of ${key} in ${place} was at ${before}; under monotonic and holder the next token sets it anew`,
+    );
   } finally {
     resources.close();
   }

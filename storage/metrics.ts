@@ -22,6 +22,12 @@ export class Metrics {
     labelNames: ['rule'],
     registers: this.#registers,
   });
+  readonly #denied = new Counter({
+    name: 'storage_denied_requests_total',
+    help: 'Requests turned away before they were looked at, by HTTP status.',
+    labelNames: ['status'],
+    registers: this.#registers,
+  });
   readonly #seconds = new Histogram({
     name: 'storage_request_duration_seconds',
     help: 'Time from a request to its answer, by operation.',
@@ -31,7 +37,7 @@ export class Metrics {
   });
   readonly #token = new Gauge({
     name: 'storage_highest_token',
-    help: 'Highest token accepted since the start; a double, so not exact above 2^53.',
+    help: 'Highest token that the rule accepted since the start; a double, so not exact above 2^53.',
     registers: this.#registers,
   });
 
@@ -43,11 +49,16 @@ export class Metrics {
 
   readonly contentType = this.#registry.contentType;
 
-  observe({ op, token, result, seconds }: Outcome): void {
+  /** A request that was turned away before it was looked at. */
+  deny(status: number): void {
+    this.#denied.inc({ status });
+  }
+
+  observe({ op, token, fenced, result, seconds }: Outcome): void {
     this.#requests.inc({ op: op || 'unknown', result });
     this.#seconds.observe({ op: op || 'unknown' }, seconds);
     if (op === 'write' && result === 'refused') this.#refused.inc({ rule: this.#rule });
-    if (result === 'accepted' && token > this.#highest) {
+    if (fenced && token > this.#highest) {
       this.#highest = token;
       this.#token.set(Number(token));
     }

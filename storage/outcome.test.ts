@@ -6,6 +6,7 @@ const refusal: Outcome = {
   op: 'write',
   key: 'key0',
   token: 4703569812595502721n,
+  fenced: false,
   result: 'refused',
   reason: 'stale fencing token: given 4703569812595502721 is lower than 4703569812595502727',
   seconds: 0.001,

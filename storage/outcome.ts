@@ -10,6 +10,8 @@ export type Outcome = {
   readonly key: string;
   /** The version that came with it. */
   readonly token: bigint;
+  /** Whether the rule accepted the token: it did not look at that of every read. */
+  readonly fenced: boolean;
   /** `refused` by the rule, `failed` for any other reason, `invalid` when it was not understood. */
   readonly result: 'accepted' | 'refused' | 'not found' | 'failed' | 'invalid';
   /** Why, when it was refused, failed or is invalid; else empty. */
@@ -27,7 +29,8 @@ function text({ at, op, key, token, result, reason }: Outcome): string {
 }
 
 /** The token is a string: most JSON parsers would round it. */
-function json({ at, token, key, reason, ...rest }: Outcome): string {
+function json({ at, op, token, key, result, reason, seconds }: Outcome): string {
+  const rest = { op, result, seconds };
   const texts = { key: cut(key), token: `${token}`, reason: cut(reason) };
   return JSON.stringify({ at: new Date(at).toISOString(), ...rest, ...texts }).replace(
     CONTROL,

@@ -163,6 +163,30 @@ describe('too many connections', () => {
   });
 });
 
+describe('a connection from where another one was cut a moment ago', () => {
+  it('is one like any other', async () => {
+    const server = await start((_req, res) => res.end('answer'));
+    const first = await dial(server);
+    const { localPort } = first;
+    const where = { port: server.address.port, host: '127.0.0.1', localPort };
+    let socket = first;
+    for (let i = 0; i < 50; i++) {
+      socket.resetAndDestroy();
+      socket = connect({ ...where, localPort: localPort ?? 0 }).on('error', () => {});
+      await once(socket, 'connect');
+    }
+    onTestFinished(() => void socket.destroy());
+    socket.write(GET);
+    await once(socket, 'data');
+    const closed = once(socket.resume(), 'close');
+    const stopped = performance.now();
+    await server.close(PATIENCE);
+    await closed;
+    // Before node would end it for being idle, after 5 s.
+    expect(performance.now() - stopped).toBeLessThan(4000);
+  });
+});
+
 describe('with a certificate', () => {
   it('answers over TLS, stops as without, and counts each connection once', async () => {
     const { private: key, cert } = await generate([{ name: 'commonName', value: 'localhost' }]);

@@ -22,8 +22,10 @@ const IDLE = 30_000;
  * is not served at all: each costs memory, and nothing has been written yet that would hold it back.
  */
 const OWED = 1000;
-/** Systems let a process have 1024 files by default. */
-const CONNECTIONS = 800;
+/** The same for all connections together: who has more than one then has to go. */
+const OWED_BY_ALL = 5000;
+/** Systems let a process have 1024 files by default, and localhost is two addresses. */
+const CONNECTIONS = 400;
 
 /** PEM: the certificate chain and its private key. */
 export type Tls = { cert: Buffer; key: Buffer };
@@ -39,12 +41,13 @@ export class HttpServer {
   /** In the order of their last answers. */
   readonly #connections = new Map<string, Connection>();
   readonly #most: number;
+  #owed = 0;
   #closing = false;
 
   private constructor(app: RequestListener, tls: Tls | undefined, most: number) {
     const serve: RequestListener = (req, res) => {
-      this.#owe(idOf(req.socket), res);
-      app(req, res);
+      this.#owe(res);
+      if (!req.socket.destroyed) app(req, res);
     };
     this.#server = tls
       ? createTlsServer({ ...LIMITS, ...tls }, serve)
@@ -54,15 +57,15 @@ export class HttpServer {
     this.#server.on('connection', (socket) => this.#keep(socket));
     // From then on this one is to be ended, and the other with it.
     this.#server.on('secureConnection', (socket) => {
-      const connection = this.#connections.get(idOf(socket));
+      const connection = this.#connections.get(idOf(socket) ?? '');
       if (connection) connection.socket = socket;
       else socket.destroy();
     });
   }
 
   /**
-   * Without a host: on every interface. `most`: connections at the same time; one more ends
-   * the one that has kept the server waiting the longest. Default 800. Rejects with the system's error, also of the `tls` files.
+   * Without a host: on every interface. `most`: connections at the same time; one more ends the one
+   * that has kept the server waiting the longest. Default 400. Rejects with the system's error.
    */
   static async listen(
     app: RequestListener,
@@ -102,10 +105,17 @@ export class HttpServer {
   }
 
   #keep(socket: Socket): void {
-    if (this.#connections.size >= this.#most && !this.#makeRoom()) return void socket.destroy();
     const id = idOf(socket);
-    this.#connections.set(id, { socket, owed: new Set() });
-    socket.once('close', () => this.#connections.delete(id));
+    const full = this.#connections.size >= this.#most && !this.#makeRoom();
+    if (full || id === undefined) return void socket.destroy();
+    const connection = { socket, owed: new Set<ServerResponse>() };
+    this.#connections.set(id, connection);
+    // By then a new connection may come from the same place.
+    socket.once('close', () => this.#forget(id, connection));
+  }
+
+  #forget(id: string, connection: Connection): boolean {
+    return this.#connections.get(id) === connection && this.#connections.delete(id);
   }
 
   /** Ends the connection that has kept the server waiting the longest, if any does. */
@@ -120,21 +130,30 @@ export class HttpServer {
     return false;
   }
 
-  #owe(id: string, res: ServerResponse): void {
-    const connection = this.#connections.get(id);
-    if (connection === undefined) return;
+  #owe(res: ServerResponse): void {
+    const id = idOf(res.req.socket);
+    const connection = id === undefined ? undefined : this.#connections.get(id);
+    if (id === undefined || connection === undefined) return void res.req.socket.destroy();
     const { socket, owed } = connection;
-    if (owed.add(res).size > OWED) socket.destroy();
+    const most = ++this.#owed > OWED_BY_ALL ? 1 : OWED;
+    if (owed.add(res).size > most) socket.destroy();
     res.once('close', () => {
+      this.#owed--;
       owed.delete(res);
-      // Half closed, not destroyed: a client that is still sending must get to read the answer.
-      if (this.#closing && owed.size === 0) socket.end();
-      if (this.#connections.delete(id)) this.#connections.set(id, connection);
+      if (this.#closing && owed.size === 0) {
+        // A client that is still sending must get to read the answer.
+        if (res.req.complete) socket.destroySoon();
+        else socket.end();
+      }
+      if (this.#forget(id, connection)) this.#connections.set(id, connection);
     });
   }
 }
 
-/** The same for a connection and for the one that TLS makes of it. */
-function idOf({ remoteAddress, remotePort, localAddress }: Socket): string {
-  return `${remoteAddress} ${remotePort} ${localAddress}`;
+/**
+ * The same for a connection and for the one that TLS makes of it; undefined for one that is already
+ * over.
+ */
+function idOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
+  return remoteAddress && `${remoteAddress} ${remotePort} ${localAddress}`;
 }

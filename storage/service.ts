@@ -5,7 +5,7 @@
  */
 import type { Rule } from './fence.js';
 import { type Request, type Response, refused } from './protocol.js';
-import type { Decision, Entry, Holder, Store } from './stores/store.js';
+import { type Decision, type Entry, type Holder, type Store, Unavailable } from './stores/store.js';
 
 export type Service = {
   readonly store: Store;
@@ -32,18 +32,18 @@ export class UnknownOpError extends Error {
 }
 
 /**
- * Resolves to the answer, also of a refusal. Rejects with {@link UnknownOpError} and the errors of
+ * Resolves to the answer, also of a refusal; `fenced` says whether the rule accepted the token. Rejects with {@link UnknownOpError} and the errors of
  * `Store.update`.
  */
 export async function handle(
   request: Request,
   service: Service,
-): Promise<{ result: Result; response: Response }> {
+): Promise<{ result: Result; fenced: boolean; response: Response }> {
   switch (request.op) {
     case 'read':
       return read(request, service);
     case 'write':
-      return answer(await fenced(request, service, () => request.val));
+      return answer(await fence(request, service, () => request.val), true);
     default:
       throw new UnknownOpError(`unknown op: ${request.op}`);
   }
@@ -51,19 +51,21 @@ export async function handle(
 
 async function read(request: Request, service: Service) {
   if (service.rule.fencesReads && request.version > 0n) {
-    return answer(await fenced(request, service, (current) => current?.val));
+    return answer(await fence(request, service, (current) => current?.val), true);
   }
   const entry = await service.store.read(request.key);
-  return answer(entry ? { entry } : undefined);
+  return answer(entry ? { entry } : undefined, false);
 }
 
 /** Puts `val` under the request's token, if the rule lets it through. */
-async function fenced(
+async function fence(
   { key, version }: Request,
   { store, rule, lock }: Service,
   val: (current: Entry | undefined) => string | undefined,
 ): Promise<Decision> {
-  const holder = await lock?.holder();
+  const holder = await lock?.holder().catch((error) => {
+    throw new Unavailable(`nothing was written: ${error.message}`, { cause: error });
+  });
   if (lock && !holder) return { refusal: lock.gone };
   const decide = (current: Entry | undefined): Decision => {
     const refusal = rule.check(version, current?.version, holder?.token);
@@ -75,13 +77,16 @@ async function fenced(
   return store.update(key, decide, holder);
 }
 
-function answer(decision: Decision | undefined): { result: Result; response: Response } {
+function answer(
+  decision: Decision | undefined,
+  fenced: boolean,
+): { result: Result; fenced: boolean; response: Response } {
   if (decision && 'refusal' in decision) {
-    return { result: 'refused', response: refused(decision.refusal) };
+    return { result: 'refused', fenced: false, response: refused(decision.refusal) };
   }
   const { val, version } = decision?.entry ?? {};
   if (val === undefined || version === undefined) {
-    return { result: 'not found', response: refused('key not found') };
+    return { result: 'not found', fenced, response: refused('key not found') };
   }
-  return { result: 'accepted', response: { val, version, err: '' } };
+  return { result: 'accepted', fenced, response: { val, version, err: '' } };
 }

@@ -6,16 +6,13 @@ import { accessSync, constants } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { delimiter, join } from 'node:path';
-import express from 'express';
-import helmet from 'helmet';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { createApp } from '../app.js';
 import { rules } from '../fence.js';
-import type { Outcome } from '../outcome.js';
-import { handle } from '../service.js';
+import { encodeRequest, type Request } from '../protocol.js';
 import { MemoryStore } from '../stores/memory.js';
 import { Unavailable } from '../stores/store.js';
-import { createPage } from './page.js';
 
 const executablePath = findChromium();
 const [LOSER, WINNER] = [0x694d82254d5fa305n, 0x694d82254e18770an];
@@ -94,9 +91,9 @@ describe.skipIf(executablePath === undefined)('the page in a browser', () => {
     const { page, problems } = await open(storage);
     await storage.write(EVIL, EVIL, WINNER);
     await storage.write(EVIL, '<script>alert(2)</script>', LOSER);
-    storage.observe({ op: '', result: 'invalid', reason: `expected ${EVIL}` });
+    await storage.ask({ op: EVIL });
     await page.locator('#keys .value').getByText(EVIL).waitFor();
-    await page.getByText(`expected ${EVIL}`).waitFor();
+    await page.getByText(`unknown op: ${EVIL}`).waitFor();
     expect(await page.locator('#keys .key').textContent()).toBe(EVIL);
     expect(await page.locator('#decisions .key').allTextContents()).toEqual([EVIL, EVIL]);
     expect(await page.locator('main img').count()).toBe(0);
@@ -115,7 +112,7 @@ describe.skipIf(executablePath === undefined)('the page in a browser', () => {
     await page.locator('#keys tr').nth(1).waitFor();
     expect(await row(0)).toEqual([
       'a\\u{202e}b',
-      ' \\u{0}\\u{a}\\u{200b}\\u{2028}é\u{1f600}\\u{d800}',
+      ' \\u{0}\\u{a}\\u{200b}\\u{2028}é\u{1f600}\ufffd',
     ]);
     expect(await row(1)).toEqual(['empty', 'empty']);
   });
@@ -153,8 +150,8 @@ describe.skipIf(executablePath === undefined)('the page in a browser', () => {
   it('keeps the last 100 decisions, the newest first', async () => {
     const storage = await Storage.start();
     const { page } = await open(storage);
-    for (let i = 1; i <= 150; i++) storage.observe({ token: BigInt(i) });
-    await page.getByText('150 accepted').waitFor();
+    for (let i = 1; i <= 150; i++) await storage.ask({ op: 'read', version: BigInt(i) });
+    await page.getByText('150 not found').waitFor();
     const tokens = await page.locator('#decisions .token').allTextContents();
     expect(tokens).toEqual(Array.from({ length: 100 }, (_, i) => `${150 - i}`));
   });
@@ -202,7 +199,7 @@ describe.skipIf(executablePath === undefined)('the page in a browser', () => {
     const storage = await Storage.start();
     const { page } = await open(storage);
     await page.clock.install();
-    storage.observe({});
+    await storage.ask({ op: 'read' });
     await page.locator('#decisions li').waitFor();
     const asked = page.waitForRequest('**/events');
     await page.clock.fastForward(34_000);
@@ -221,9 +218,10 @@ describe.skipIf(executablePath === undefined)('the page in a browser', () => {
       await storage.write('key0', 'value from client 1', LOSER);
       await storage.write(long, 'v'.repeat(300), 2n ** 63n - 1n);
       await storage.write('a\u202eb', '', -(2n ** 63n));
-      storage.observe({ op: 'read', result: 'not found', reason: 'key not found' });
-      storage.observe({ result: 'failed', reason: long });
-      storage.observe({ op: '', result: 'invalid', reason: long });
+      await storage.ask({ op: 'read', key: 'other' });
+      vi.spyOn(storage.store, 'update').mockRejectedValueOnce(new Unavailable(long));
+      await storage.ask({ op: 'write' });
+      await storage.ask({ op: long });
       for (const device of [PHONE, DESK]) {
         const { page, problems } = await open(storage, { ...device, colorScheme: scheme });
         await page.locator('#keys tr').nth(2).waitFor();
@@ -243,7 +241,7 @@ describe.skipIf(executablePath === undefined)('the page in a browser', () => {
   );
 });
 
-/** A storage of which there is nothing but its page, and writes that come from the test. */
+/** The app of storage, and requests that come from the test. */
 class Storage {
   static async start({ port = 0, rule = 'equal' }: { port?: number; rule?: Rule } = {}) {
     const storage = new Storage(rule);
@@ -256,24 +254,16 @@ class Storage {
   readonly store = new MemoryStore();
   /** Answer 503 to whoever wants to watch. */
   failing = false;
-  readonly #rule: Rule;
   readonly #stop = new AbortController();
-  readonly #page;
   readonly #server = createServer();
 
   private constructor(rule: Rule) {
-    this.#rule = rule;
-    this.#page = createPage({ store: this.store, rule: rules[rule], signal: this.#stop.signal });
-    const [none, self] = [["'none'"], ["'self'"]];
-    const directives = {
-      ...{ defaultSrc: none, baseUri: none, formAction: none, frameAncestors: none },
-      ...{ scriptSrc: self, styleSrc: self, connectSrc: self, imgSrc: self },
-    };
-    const app = express();
-    app.use(helmet({ contentSecurityPolicy: { useDefaults: false, directives } }));
-    app.get('/events', (_req, res, next) => (this.failing ? res.status(503).end() : next()));
-    app.use(this.#page.router);
-    this.#server.on('request', app);
+    const { signal } = this.#stop;
+    const app = createApp({ store: this.store, rule: rules[rule], observe: () => {}, signal });
+    this.#server.on('request', (req, res) => {
+      if (this.failing && req.url === '/events') res.writeHead(503).end();
+      else app(req, res);
+    });
   }
 
   get port(): number {
@@ -285,14 +275,12 @@ class Storage {
   }
 
   async write(key: string, val: string, version: bigint): Promise<void> {
-    const service = { store: this.store, rule: rules[this.#rule] };
-    const { result, response } = await handle({ op: 'write', key, val, version }, service);
-    this.observe({ key, token: version, result, reason: response.err });
+    await this.ask({ op: 'write', key, val, version });
   }
 
-  observe(outcome: Partial<Outcome>): void {
-    const common = { op: 'write', key: 'key0', token: 1n, result: 'accepted' } as const;
-    this.#page.observe({ at: Date.now(), ...common, reason: '', seconds: 0.001, ...outcome });
+  async ask(request: Partial<Request> & { op: string }): Promise<void> {
+    const body = encodeRequest({ key: 'key0', val: '', version: 1n, ...request });
+    await (await fetch(this.url, { method: 'POST', body })).text();
   }
 
   /** Cuts every connection. */

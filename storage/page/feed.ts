@@ -29,6 +29,8 @@ export class Feed {
   /** The listing as it was told last. */
   #keys: string | undefined;
   #listing = false;
+  /** When it may be listed again, on the clock of `performance`. */
+  #rested = 0;
   #outdated = false;
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
@@ -92,10 +94,13 @@ export class Feed {
   }
 
   async #list(): Promise<void> {
-    if (this.#listing) return;
+    if (this.#listing || performance.now() < this.#rested) return;
     this.#listing = true;
     this.#outdated = false;
+    const start = performance.now();
     const keys = await listed(this.#options.store);
+    // Looking takes at most a tenth of the time, however large the values are.
+    this.#rested = performance.now() + 9 * (performance.now() - start);
     this.#listing = false;
     if (this.#watchers.size === 0 || keys === this.#keys) return;
     this.#keys = keys;
@@ -147,8 +152,8 @@ const LENGTH = 200;
 
 async function listed(store: Pick<Store, 'list'>): Promise<string> {
   try {
-    const entries = await store.list(SHOWN);
-    return JSON.stringify({ entries: entries.map(listedEntry), full: entries.length >= SHOWN });
+    const { entries, more } = await store.list(SHOWN);
+    return JSON.stringify({ entries: entries.map(listedEntry), more });
   } catch (error) {
     return JSON.stringify({
       unavailable: cut(error instanceof Error ? error.message : `${error}`),

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 
 import { rules } from '../fence.js';
 import type { Outcome } from '../outcome.js';
 import { MemoryStore } from '../stores/memory.js';
-import { Unavailable } from '../stores/store.js';
+import { type Listing, Unavailable } from '../stores/store.js';
 import { createPage } from './page.js';
 
 const TOKEN = 4703569812595502721n;
@@ -17,16 +17,19 @@ const outcome = (change: Partial<Outcome> = {}): Outcome => ({
   op: 'write',
   key: 'key0',
   token: TOKEN,
+  fenced: true,
   result: 'accepted',
   reason: '',
   seconds: 0.001,
   ...change,
 });
 /** How the page gets to see it. */
-const shown = ({ seconds, ...rest }: Outcome) => ({ ...rest, token: `${rest.token}` });
+const shown = ({ seconds, fenced, ...rest }: Outcome) => ({ ...rest, token: `${rest.token}` });
 
 // Intervals pass when a test says so; sockets live in real time.
-beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
+beforeEach(
+  () => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] }),
+);
 afterEach(() => void vi.useRealTimers());
 
 /** Milliseconds between two events of one kind when there is much to tell, and between two beats. */
@@ -119,7 +122,7 @@ async function* events({ body }: Response): AsyncGenerator<Event> {
 
 const listing = (...entries: [key: string, val: string | null, token?: bigint][]) => ({
   entries: entries.map(([key, val, token = TOKEN]) => ({ key, val, token: `${token}` })),
-  full: false,
+  more: false,
 });
 const counts = (some: object = {}) => ({
   ...{ accepted: 0, refused: 0, 'not found': 0, failed: 0, invalid: 0 },
@@ -284,7 +287,7 @@ describe('the events', () => {
     const stream = await watch();
     await stream.expect('snapshot');
     const keys = (await stream.expect('keys')) as ReturnType<typeof listing>;
-    expect([keys.entries.length, keys.full]).toEqual([100, true]);
+    expect([keys.entries.length, keys.more]).toEqual([100, true]);
   });
 
   it('carry texts with line ends and the like in one piece', async () => {
@@ -308,7 +311,7 @@ describe('the events', () => {
 
   it('ask a store that does not answer only once', async () => {
     const { list, observe, watch } = await start();
-    let answer = (_: []) => {};
+    let answer = (_: Listing) => {};
     list.mockReturnValueOnce(
       new Promise((resolve) => {
         answer = resolve;
@@ -320,7 +323,7 @@ describe('the events', () => {
     await stream.expect('decisions');
     vi.advanceTimersByTime(10_000);
     expect(list).toHaveBeenCalledTimes(1);
-    answer([]);
+    answer({ entries: [], more: false });
     expect(await stream.expect('keys')).toEqual(listing());
   });
 

@@ -113,12 +113,13 @@ function decisionItem({ at, op, key, token, result, reason }) {
   return item;
 }
 
-function showKeys({ entries, full, unavailable }) {
+function showKeys({ entries, more, unavailable }) {
   element('unavailable').hidden = unavailable === undefined;
   element('unavailable').textContent =
     unavailable && `Not up to date, the store is unavailable: ${unavailable}`;
   if (unavailable !== undefined) return;
-  element('full').hidden = !full;
+  element('more').hidden = !more;
+  element('more').textContent = `the first ${entries.length}`;
   element('table').hidden = entries.length === 0;
   element('no-keys').hidden = entries.length > 0;
 

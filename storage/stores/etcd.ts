@@ -14,6 +14,7 @@ import {
   type Decision,
   type Entry,
   type Holder,
+  type Listing,
   NoRoom,
   type Store,
   Unavailable,
@@ -56,29 +57,34 @@ export class EtcdStore implements Store {
     });
   }
 
-  /** In the order of their keys. What somebody else put under the prefix is left out. */
-  async list(limit: number): Promise<[string, Entry][]> {
+  /**
+   * In the order of their keys; fewer when they are large. What somebody else put under the prefix
+   * is left out.
+   */
+  async list(limit: number): Promise<Listing> {
     const limits = endsIn(LIMIT);
-    const listed: [string, Entry][] = [];
+    const entries: [string, Entry][] = [];
     const { start, end } = Range.prefix(this.#prefix);
+    let [key, more, bytes] = [start, true, 0];
     try {
-      for (let key = start, more = true; more && listed.length < limit; ) {
+      while (more && entries.length < limit && bytes < LISTED) {
         const request = {
           key,
           range_end: end,
-          limit: Math.min(limit - listed.length, PAGE),
+          limit: Math.min(limit - entries.length, PAGE),
           // What one member knows is good enough to look at, also while it has no majority.
           serializable: true,
         };
         const answer = await rpc((call) => this.#etcd.kv.range(request, call), limits());
         for (const kv of answer.kvs) {
           const entry = tryDecode(kv.value.toString());
-          if (entry) listed.push([kv.key.toString().slice(this.#prefix.length), entry]);
+          if (entry) entries.push([kv.key.toString().slice(this.#prefix.length), entry]);
           key = Buffer.concat([kv.key, ZERO]);
+          bytes += kv.value.length;
         }
         more = answer.more;
       }
-      return listed;
+      return { entries, more };
     } catch (error) {
       throw unavailable('cannot list the keys', error);
     }
@@ -171,6 +177,8 @@ export class EtcdStore implements Store {
       success: [{ request_put: { key: place.key, value } }],
       failure: reads(place),
     };
+    const nothing = `nothing was written to '${key}'`;
+    const unknown = `the write of '${key}' may have happened`;
     /** Attempts that may have taken effect, or may yet. */
     let open = 0;
     const attempt = async (call: CallOptions) => {
@@ -178,25 +186,35 @@ export class EtcdStore implements Store {
       try {
         return await this.#etcd.kv.txn(request, call);
       } catch (error) {
-        const full = noRoom(key, error);
-        if (full || !isTransient(error) || neverSent(error)) open--;
+        const full = noRoom(nothing, error);
+        if (full ? !isFull(error) : neverSent(error) || !isTransient(error)) open--;
         throw full ?? error;
       }
     };
-    const unknown = `the write of '${key}' may have happened`;
-    const answer = await rpc(attempt, limits()).catch((error) => {
-      if (open > 0) throw unavailable(`${unknown}, or may yet`, error);
-      throw error instanceof NoRoom ? error : unavailable(`nothing was written to '${key}'`, error);
-    });
-    if (answer.succeeded) return undefined;
-    const found = seenIn(answer.responses, place);
+    let found: Seen;
+    let denied = false;
+    try {
+      const answer = await rpc(attempt, limits());
+      if (answer.succeeded) return undefined;
+      found = seenIn(answer.responses, place);
+    } catch (error) {
+      const full = error instanceof NoRoom;
+      if (open === 0) throw full ? error : unavailable(nothing, error);
+      denied = full && isFull(error.cause);
+      if (open > 1 || !denied) throw unavailable(`${unknown}, or may yet`, error);
+      // The attempt is over, but etcd answers so too when it put the entry and this filled it.
+      found = await this.#look(place, limits).catch((silent) => {
+        throw unavailable(unknown, silent);
+      });
+      if (found.revision === seen.revision) throw error;
+    }
     if (found.text?.startsWith(`${id} `)) return undefined;
     // The key changed, so no attempt can take effect from now on (unless it was not there at first
     // and somebody deletes it); but one may have done so before the last change. If it did not
     // change, none has, and only the holder is gone. That is for good, as no key gets the same
     // create revision again: none will.
-    if (open > 1 && found.revision !== seen.revision) {
-      throw new Unavailable(`${unknown}: etcd's answer was lost, and another write came after it`);
+    if ((open > 1 || denied) && found.revision !== seen.revision) {
+      throw new Unavailable(`${unknown}: etcd did not say so, and another write came after it`);
     }
     return found;
   }
@@ -210,6 +228,8 @@ export class EtcdStore implements Store {
 const LIMIT = 5000;
 /** Entries to ask for at once: two of the largest that etcd takes fit into gRPC's 4 MiB. */
 const PAGE = 2;
+/** Bytes after which a listing ends. */
+const LISTED = 2 ** 23;
 const ZERO = Buffer.from([0]);
 
 /** What is left of a call's time, whenever it is asked. */
@@ -311,14 +331,18 @@ function endsIn(ms: number): Remaining {
   return () => ({ timeout: Math.max(end - performance.now(), 0) });
 }
 
-function noRoom(key: string, error: unknown): NoRoom | undefined {
-  const { message } = error as Error;
-  const why = /database space exceeded/.test(message)
+/** Whether etcd said that it has no space; it may have put the entry all the same. */
+function isFull(error: unknown): boolean {
+  return /database space exceeded/.test((error as Error).message);
+}
+
+function noRoom(what: string, error: unknown): NoRoom | undefined {
+  const why = isFull(error)
     ? 'etcd is full; give it a larger quota or make room'
-    : /request is too large|larger than max/.test(message)
+    : /request is too large|larger than max/.test((error as Error).message)
       ? "it is larger than etcd's --max-request-bytes"
       : undefined;
-  return why ? new NoRoom(`nothing was written to '${key}': ${why}`, { cause: error }) : undefined;
+  return why ? new NoRoom(`${what}: ${why}`, { cause: error }) : undefined;
 }
 
 function unavailable(what: string, error: unknown): Unavailable {

@@ -163,7 +163,7 @@ describe('the lmdb store', () => {
       expect(error.message).toContain(message);
     }
     const again = await LmdbStore.open(good);
-    expect((await again.list(10)).length).toBe(8);
+    expect((await again.list(10)).entries.length).toBe(8);
     await again.close();
   });
 

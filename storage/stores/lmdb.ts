@@ -10,7 +10,14 @@ import { constants } from 'node:os';
 import { join, resolve } from 'node:path';
 import { open, type RootDatabase } from 'lmdb';
 import { decodeEntry, encodeEntry } from './entry.js';
-import { type Decision, type Entry, NoRoom, type Store, Unavailable } from './store.js';
+import {
+  type Decision,
+  type Entry,
+  type Listing,
+  NoRoom,
+  type Store,
+  Unavailable,
+} from './store.js';
 
 /** Another storage has the folder open, in this process or another. */
 export class FolderInUse extends Error {
@@ -22,18 +29,19 @@ export class LmdbStore implements Store {
   readonly #folder: string;
   readonly #identity: string;
   #db: Database;
-  /** The identity of data.mdb. */
-  readonly #file: string;
+  /** The identities of the data and of the lock file, without which others could join. */
+  readonly #files: string;
   readonly #waiting: Update[] = [];
-  #committing = false;
+  #committing: Promise<void> | undefined;
+  #closed = false;
   /** The last commit failed, which may have left LMDB unusable. */
   #suspect = false;
 
-  private constructor(folder: string, identity: string, db: Database, file: string) {
+  private constructor(folder: string, identity: string, db: Database, files: string) {
     this.#folder = folder;
     this.#identity = identity;
     this.#db = db;
-    this.#file = file;
+    this.#files = files;
   }
 
   /**
@@ -52,7 +60,7 @@ export class LmdbStore implements Store {
     opened.add(identity);
     try {
       const db = await openDatabase(path);
-      return new LmdbStore(path, identity, db, await identify(join(path, FILE)));
+      return new LmdbStore(path, identity, db, await identifyFiles(path));
     } catch (error) {
       opened.delete(identity);
       throw error;
@@ -71,17 +79,18 @@ export class LmdbStore implements Store {
     }
     return new Promise((resolve, reject) => {
       this.#waiting.push({ key: bytes, decide, resolve, reject });
-      if (!this.#committing) this.#commitAll();
+      this.#committing ??= this.#commitAll();
     });
   }
 
-  async list(limit: number): Promise<[string, Entry][]> {
-    return this.#reading(() =>
-      Array.from(this.#db.getRange({ limit }), ({ key, value }): [string, Entry] => [
+  async list(limit: number): Promise<Listing> {
+    const found = this.#reading(() =>
+      Array.from(this.#db.getRange({ limit: limit + 1 }), ({ key, value }): [string, Entry] => [
         key.toString('utf8', 1),
-        decodeEntry(value.toString()),
+        decodeEntry(value.toString('utf8', 0, LISTED)),
       ]),
     );
+    return { entries: found.slice(0, limit), more: found.length > limit };
   }
 
   async check(): Promise<void> {
@@ -90,14 +99,15 @@ export class LmdbStore implements Store {
   }
 
   async close(): Promise<void> {
+    this.#closed = true;
+    await this.#committing;
     await this.#db.close();
     opened.delete(this.#identity);
   }
 
   async #commitAll(): Promise<void> {
-    this.#committing = true;
     while (this.#waiting.length > 0) await this.#commit();
-    this.#committing = false;
+    this.#committing = undefined;
   }
 
   /** Settles all updates that wait, in one transaction. Never rejects. */
@@ -141,8 +151,9 @@ export class LmdbStore implements Store {
 
   /** Rejects when what is written now could not be found again. */
   async #present(): Promise<void> {
-    const file = await identify(join(this.#folder, FILE)).catch(text);
-    if (file === this.#file) return;
+    if (this.#closed)
+      throw new Unavailable(`nothing was written: the data in ${this.#folder} is closed`);
+    if ((await identifyFiles(this.#folder).catch(text)) === this.#files) return;
     throw new Unavailable(
       `the data in ${this.#folder} was removed or replaced while in use: put it back and restart storage`,
     );
@@ -208,7 +219,11 @@ type Update = {
   readonly reject: (error: unknown) => void;
 };
 
+/** Bytes of a value in a listing. */
+const LISTED = 1024;
+
 const FILE = 'data.mdb';
+const LOCK = 'lock.mdb';
 
 /** Of lmdb-js for pages of 4 KiB, whatever the page size; with the byte of {@link encodeKey}. */
 const KEY_LIMIT = 1978;
@@ -227,7 +242,7 @@ async function openDatabase(folder: string): Promise<Database> {
   let db: Database;
   try {
     await inspect(join(folder, FILE));
-    await createLock(join(folder, 'lock.mdb'));
+    await createLock(join(folder, LOCK));
     db = open<Buffer, Buffer>({
       path: folder,
       noSubdir: false, // lmdb-js takes a folder with a dot in its name for a file
@@ -253,12 +268,13 @@ async function openDatabase(folder: string): Promise<Database> {
 
 /** Throws for what LMDB would crash on instead of refusing it. No file, or an empty one, is good. */
 async function inspect(file: string): Promise<void> {
-  const handle = await openFile(file, 'r+').catch((error) => {
-    if (error.code !== 'ENOENT') throw error;
-  });
+  // Made here so that it is its owner's only.
+  const handle = await openFile(file, 'a+', 0o600);
   try {
-    const { size = 0 } = (await handle?.stat()) ?? {};
-    if (!handle || size === 0) return;
+    const stats = await handle.stat();
+    const { size } = stats;
+    if (!stats.isFile()) throw new Error('not a file');
+    if (size === 0) return;
     const page = Buffer.alloc(META_SIZE);
     // Two pages of the same form, in which the first tells how long a page is.
     for (const position of [0, 1]) {
@@ -270,7 +286,7 @@ async function inspect(file: string): Promise<void> {
       if (pages < 2 || page.readBigInt64LE(ROOT) >= pages) throw new Error('the file is cut short');
     }
   } finally {
-    await handle?.close();
+    await handle.close();
   }
 }
 
@@ -309,6 +325,11 @@ function inUse(folder: string, owner: string): FolderInUse {
 /** The leading byte is there because LMDB has no empty key. */
 function encodeKey(key: string): Buffer {
   return Buffer.from(`=${key}`);
+}
+
+async function identifyFiles(folder: string): Promise<string> {
+  const files = await Promise.all([FILE, LOCK].map((name) => identify(join(folder, name))));
+  return files.join();
 }
 
 /** The same for two paths of the same file. */

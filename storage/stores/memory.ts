@@ -3,7 +3,7 @@
  * refuses an entry that would fill the heap, because running out of it would end the process.
  */
 import { getHeapStatistics } from 'node:v8';
-import { type Decision, type Entry, NoRoom, type Store } from './store.js';
+import { type Decision, type Entry, type Listing, NoRoom, type Store } from './store.js';
 
 export class MemoryStore implements Store {
   readonly #entries = new Map<string, Entry>();
@@ -31,13 +31,13 @@ export class MemoryStore implements Store {
     return decision;
   }
 
-  async list(limit: number): Promise<[string, Entry][]> {
-    const listed: [string, Entry][] = [];
+  async list(limit: number): Promise<Listing> {
+    const entries: [string, Entry][] = [];
     for (const each of this.#entries) {
-      if (listed.length >= limit) break;
-      listed.push(each);
+      if (entries.length >= limit) break;
+      entries.push(each);
     }
-    return listed;
+    return { entries, more: this.#entries.size > entries.length };
   }
 
   async check(): Promise<void> {}

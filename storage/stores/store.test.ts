@@ -177,19 +177,20 @@ describe.each(Object.entries(stores))('the %s store', (_name, factory) => {
 
   it('lists its entries, up to a limit', async () => {
     const store = await create();
-    expect(await store.list(10)).toEqual([]);
+    expect(await store.list(10)).toEqual({ entries: [], more: false });
     const all = new Map<string, Entry>([
       ['', { val: 'a', version: 1n }],
       ['key1', { val: undefined, version: 2n }],
       ['é', { val: 'c', version: 3n }],
     ]);
     for (const [key, entry] of all) await store.update(key, put(entry));
-    expect(new Map(await store.list(10))).toEqual(all);
-    expect(new Map(await store.list(3))).toEqual(all);
-    const two = await store.list(2);
-    expect(two).toHaveLength(2);
-    for (const [key, entry] of two) expect(entry).toEqual(all.get(key));
-    expect(await store.list(0)).toEqual([]);
+    for (const limit of [10, 3]) {
+      const { entries, more } = await store.list(limit);
+      expect([new Map(entries), more]).toEqual([all, false]);
+    }
+    const { entries, more } = await store.list(2);
+    expect([entries.length, more]).toEqual([2, true]);
+    for (const [key, entry] of entries) expect(entry).toEqual(all.get(key));
   });
 
   it('finds nothing wrong with itself', async () => {

@@ -23,6 +23,8 @@ export type Holder = {
   readonly gone: string;
 };
 
+export type Listing = { readonly entries: [key: string, entry: Entry][]; readonly more: boolean };
+
 export interface Store {
   /** The entry as of a moment between the call and the answer. */
   read(key: string): Promise<Entry | undefined>;
@@ -41,8 +43,8 @@ export interface Store {
     holder?: Holder,
   ): Promise<Decision>;
 
-  /** Up to `limit` entries, for people to look at; values may be cut short. */
-  list(limit: number): Promise<[key: string, entry: Entry][]>;
+  /** Up to `limit` entries, and whether there are more, for people to look at: values may be cut. */
+  list(limit: number): Promise<Listing>;
 
   /** Rejects with {@link Unavailable} when the data cannot be had, within a few seconds. */
   check(): Promise<void>;
