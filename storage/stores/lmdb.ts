@@ -5,6 +5,7 @@
  * lists its readers by process and knows through file locks which of them live.
  */
 import { randomUUID } from 'node:crypto';
+import { closeSync, openSync, statSync, writeSync } from 'node:fs';
 import { link, mkdir, open as openFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -34,6 +35,10 @@ export class LmdbStore implements Store {
   readonly #waiting: Update[] = [];
   #committing: Promise<void> | undefined;
   #closed = false;
+  /** The length of the file, and how far the current transaction may need it, in bytes. */
+  #length = 0;
+  #end = 0;
+  #perUpdate = 0;
   /** The last commit failed, which may have left LMDB unusable. */
   #suspect = false;
 
@@ -120,33 +125,73 @@ export class LmdbStore implements Store {
       for (const { reject } of batch) reject(ready.error);
       return;
     }
+    let failed: unknown;
     try {
-      // As a child transaction, because only a child is rolled back when its function throws.
-      const settlements = await this.#db.childTransaction(() => batch.map((one) => this.#do(one)));
+      // Never throws inside: lmdb-js would commit all the same, or crash where LMDB cannot go on. What
+      // LMDB cannot do either changed nothing or makes the commit fail.
+      const settlements = await this.#db.transaction(() => {
+        this.#look();
+        return batch.map((one) => {
+          try {
+            return this.#do(one);
+          } catch (error) {
+            failed ??= error;
+            return () => this.#explain(error).then(one.reject);
+          }
+        });
+      });
       for (const settle of settlements) settle();
     } catch (error) {
       this.#suspect = true;
-      const reason = await this.#explain(error);
+      // Where lmdb-js says why a commit failed; unhandled, it would end the process.
+      const why = await Promise.resolve(property(error, 'commitError') ?? error).catch((e) => e);
+      const reason = await this.#explain(failed ?? why);
       // At once, for the reads; the next update tries again.
       await this.#revive().catch(() => {});
       for (const { reject } of batch) reject(reason);
     }
   }
 
-  /** Within the transaction: what to do once it is committed. Throws what must roll back all of it. */
+  /** Within the transaction: what to do once it is committed. Throws what LMDB cannot do. */
   #do({ key, decide, resolve, reject }: Update): () => void {
-    let current: Entry | undefined;
+    const current = this.#get(key);
     let decision: Decision;
     try {
-      current = this.#get(key);
       decision = decide(current);
     } catch (error) {
       return () => reject(error);
     }
     if ('entry' in decision && decision.entry !== current) {
-      this.#db.putSync(key, Buffer.from(encodeEntry(decision.entry)));
+      const value = Buffer.from(encodeEntry(decision.entry));
+      this.#makeRoom(value.length);
+      this.#db.putSync(key, value);
     }
     return () => resolve(decision);
+  }
+
+  /** Takes stock of the file for {@link #makeRoom}. */
+  #look(): void {
+    const { lastPageNumber, pageSize, treeDepth } = this.#db.getStats() as Stats;
+    this.#length = statSync(join(this.#folder, FILE)).size;
+    this.#end = (lastPageNumber + SPARE_PAGES) * pageSize;
+    // A copy of each page on the way to the entry, what a split adds, and the rest of a last page.
+    this.#perUpdate = (treeDepth + 3) * pageSize;
+  }
+
+  /**
+   * Makes the file longer before LMDB does, so that the full disk is met here: where a write fails in
+   * LMDB, lmdb-js 3.5.6 prints why into a buffer that is too short, and before long that ends the
+   * process. Throws the system's error.
+   */
+  #makeRoom(bytes: number): void {
+    this.#end += this.#perUpdate + bytes;
+    if (this.#end <= this.#length) return;
+    const fd = openSync(join(this.#folder, FILE), 'r+');
+    try {
+      while (this.#length < this.#end) this.#length += writeSync(fd, ZEROS, 0, null, this.#length);
+    } finally {
+      closeSync(fd);
+    }
   }
 
   /** Rejects when what is written now could not be found again. */
@@ -190,9 +235,7 @@ export class LmdbStore implements Store {
     }
   }
 
-  async #explain(error: unknown): Promise<Error> {
-    // Where lmdb-js says why a commit failed; unhandled, it would end the process.
-    const cause = await Promise.resolve(property(error, 'commitError') ?? error).catch((e) => e);
+  async #explain(cause: unknown): Promise<Error> {
     if (await this.#isFull(property(cause, 'code'))) {
       return new NoRoom(`the disk of ${this.#folder} is full: writes work again when it has room`);
     }
@@ -200,7 +243,7 @@ export class LmdbStore implements Store {
   }
 
   async #isFull(code: unknown): Promise<boolean> {
-    if (code !== EIO) return typeof code === 'number' && FULL.has(code);
+    if (code !== EIO) return FULL.has(code);
     // What LMDB calls a write that was cut short, for which a full disk is the usual reason.
     const { bavail, bsize } = await statfs(this.#folder).catch(() => ({
       bavail: 1,
@@ -230,7 +273,17 @@ const KEY_LIMIT = 1978;
 
 const { EDQUOT, EFBIG, EIO, ENOSPC } = constants.errno;
 const MDB_MAP_FULL = -30792;
-const FULL = new Set([EDQUOT, EFBIG, ENOSPC, MDB_MAP_FULL]);
+const FULL = new Set<unknown>([
+  ...[EDQUOT, EFBIG, ENOSPC, MDB_MAP_FULL],
+  ...['EDQUOT', 'EFBIG', 'ENOSPC'],
+]);
+
+/** Of what lmdb-js tells about a database. */
+type Stats = { lastPageNumber: number; pageSize: number; treeDepth: number };
+
+/** For LMDB's list of free pages, and for what the others take that it uses itself. */
+const SPARE_PAGES = 64;
+const ZEROS = Buffer.alloc(2 ** 20);
 
 /** Where things are on LMDB's first two pages, and how much of them there is to read. */
 const [MAGIC, VERSION, PAGE_SIZE, ROOT, META_SIZE] = [24, 28, 48, 136, 144];
