@@ -65,9 +65,9 @@ test('storage behind TLS and a token is as the README says', async () => {
   const files = { 'cert.pem': cert, 'ca.pem': cert, 'key.pem': key, token: 's3cret\n' };
   for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
   const [serve = '', write = ''] =
-    blocks('sh').find(([first]) => first?.startsWith('storage ')) ?? [];
+    blocks('sh').find(([first]) => first?.startsWith('npx storage ')) ?? [];
   const run = (command: string) => {
-    const [name = '', ...args] = command.split(' ');
+    const [, name = '', ...args] = command.split(' ');
     const main = join(root, 'dist', name, 'main.js');
     return Program.start('node', [main, ...args], { cwd: folder });
   };

@@ -163,6 +163,28 @@ describe('too many connections', () => {
   });
 });
 
+describe('pipelined requests of all clients together', () => {
+  it('end the connections that have more than one waiting when they are too many', async () => {
+    const { server, requests } = await startUnanswering();
+    const one = await dial(server);
+    const asked = once(requests, 'request');
+    one.write(GET);
+    const [, res] = await asked;
+    const greedy = await Promise.all(Array.from({ length: 10 }, () => dial(server)));
+    const closed = greedy.map((socket) => once(socket.resume(), 'close'));
+    for (const socket of greedy) socket.write(GET.repeat(900));
+    await Promise.race(closed);
+    const another = await dial(server);
+    const askedToo = once(requests, 'request');
+    another.write(GET);
+    const [, second] = await askedToo;
+    for (const each of [res, second]) each.end('answer');
+    for (const socket of [one, another])
+      if (socket.readableLength === 0) await once(socket, 'readable');
+    expect(one.destroyed || another.destroyed).toBe(false);
+  });
+});
+
 describe('a connection from where another one was cut a moment ago', () => {
   it('is one like any other', async () => {
     const server = await start((_req, res) => res.end('answer'));

@@ -40,7 +40,7 @@ export class EtcdStore implements Store {
     try {
       return entryIn(await this.#look(this.#place(key), endsIn(LIMIT)));
     } catch (error) {
-      throw unavailable(`cannot read '${key}'`, error);
+      throw unavailable(`cannot read ${quoted(key)}`, error);
     }
   }
 
@@ -135,7 +135,7 @@ export class EtcdStore implements Store {
     // The one that has waited the longest has the least time left.
     const [{ holder, limits }] = batch;
     const place = this.#place(key, holder);
-    const failed = `nothing was written to '${key}'`;
+    const failed = `nothing was written to ${quoted(key)}`;
     let seen: Seen | undefined;
     while (limits().timeout > 0) {
       let current: Entry | undefined;
@@ -177,8 +177,8 @@ export class EtcdStore implements Store {
       success: [{ request_put: { key: place.key, value } }],
       failure: reads(place),
     };
-    const nothing = `nothing was written to '${key}'`;
-    const unknown = `the write of '${key}' may have happened`;
+    const nothing = `nothing was written to ${quoted(key)}`;
+    const unknown = `the write of ${quoted(key)} may have happened`;
     /** Attempts that may have taken effect, or may yet. */
     let open = 0;
     const attempt = async (call: CallOptions) => {
@@ -343,6 +343,10 @@ function noRoom(what: string, error: unknown): NoRoom | undefined {
       ? "it is larger than etcd's --max-request-bytes"
       : undefined;
   return why ? new NoRoom(`${what}: ${why}`, { cause: error }) : undefined;
+}
+
+function quoted(key: string): string {
+  return `'${key.length > 100 ? `${key.slice(0, 100)}...` : key}'`;
 }
 
 function unavailable(what: string, error: unknown): Unavailable {
