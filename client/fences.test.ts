@@ -143,7 +143,9 @@ test.concurrent('storage behind TLS and a token takes the client that has both, 
 /** A storage, and clients of a lock of its own that write to it with the revision as their token. */
 async function stage(onTestFinished: AtEnd, args: string[]) {
   const lock = `/fences-test/${randomUUID()}`;
-  const storage = await startStorage([...args, ...ETCD, '--lock', lock]);
+  const asking = args.includes('holder') ? [...ETCD, '--lock', lock] : [];
+  const keeping = args.includes('etcd') && asking.length === 0 ? ETCD : [];
+  const storage = await startStorage([...args, ...asking, ...keeping]);
   onTestFinished(() => storage[Symbol.asyncDispose]());
   return {
     storage,

@@ -177,6 +177,7 @@ class Walk {
         // Where the machine has that address.
         .replace(' and ::1', '(?: and ::1)?')
         .replace(/(token:?|at) \d+/, '$1 \\d+')
+        .replace('\\.cache/data', this.data)
         // etcdctl writes all 16 digits of an ID, upstream's client does not.
         .replace(LEASE, (lease) => `0*${this.#leases.get(lease) ?? '([0-9a-f]+)'}`);
       const came = (await program.nextLine({ timeout: 30_000 })) ?? 'the end';

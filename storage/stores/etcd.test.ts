@@ -466,7 +466,8 @@ test('when etcd becomes full under many writers, no write that it made is said n
   for (const [key, error] of errors) {
     const kept = (await store.read(key)) !== undefined;
     if (error === undefined) expect([key, kept]).toEqual([key, true]);
-    else if (error.includes('nothing was written')) expect([key, kept]).toEqual([key, false]);
+    else if (error.includes('nothing was written'))
+      expect([key, kept, error]).toEqual([key, false, error]);
     else expect(error).toMatch(/may have happened/);
   }
 });

@@ -201,7 +201,9 @@ export class EtcdStore implements Store {
       const full = error instanceof NoRoom;
       if (open === 0) throw full ? error : unavailable(nothing, error);
       denied = full && isFull(error.cause);
-      if (open > 1 || !denied) throw unavailable(`${unknown}, or may yet`, error);
+      if (open > 1 || !denied) {
+        throw unavailable(`${unknown}, or may yet`, full ? error.cause : error);
+      }
       // The attempt is over, but etcd answers so too when it put the entry and this filled it.
       found = await this.#look(place, limits).catch((silent) => {
         throw unavailable(unknown, silent);
