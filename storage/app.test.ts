@@ -209,7 +209,11 @@ describe('a request', () => {
     for (const version of [1, 2]) await ask(`{"op":"write","key":"key0","version":${version}}`);
     await ask('{"op":"read","key":"other"}');
     const reason = 'given version (2) is different from the existing version (1)';
-    const common = { at: expect.closeTo(Date.now(), -5), seconds: expect.closeTo(0, 0) };
+    const common = {
+      at: expect.closeTo(Date.now(), -5),
+      seconds: expect.closeTo(0, 0),
+      val: '',
+    };
     expect(outcomes).toEqual([
       {
         ...common,

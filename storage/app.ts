@@ -143,14 +143,14 @@ async function answer(
   service: Service,
 ): Promise<[status: number, response: Response, outcome: Outcome]> {
   const start = performance.now();
-  let [op, key, version]: [Outcome['op'], string, bigint] = ['', '', 0n];
+  let [op, key, val, version]: [Outcome['op'], string, string, bigint] = ['', '', '', 0n];
   const outcome = (result: Outcome['result'], fenced: boolean, reason: string): Outcome => {
     const seconds = (performance.now() - start) / 1000;
-    return { at: Date.now(), op, key, token: version, fenced, result, reason, seconds };
+    return { at: Date.now(), op, key, val, token: version, fenced, result, reason, seconds };
   };
   try {
     const request = decodeRequest(body);
-    ({ key, version } = request);
+    ({ key, val, version } = request);
     if (request.op === 'read' || request.op === 'write') op = request.op;
     const { result, fenced, response } = await handle(request, service);
     return [200, response, outcome(result, fenced, result === 'refused' ? response.err : '')];

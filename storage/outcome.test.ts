@@ -5,6 +5,7 @@ const refusal: Outcome = {
   at: Date.UTC(2026, 10, 29, 13, 46, 9),
   op: 'write',
   key: 'key0',
+  val: 'value from client 1',
   token: 4703569812595502721n,
   fenced: false,
   result: 'refused',

@@ -8,6 +8,8 @@ export type Outcome = {
   /** Empty when the request was not understood. */
   readonly op: 'read' | 'write' | '';
   readonly key: string;
+  /** What was to be written. */
+  readonly val: string;
   /** The version that came with it. */
   readonly token: bigint;
   /** Whether the rule accepted the token: it did not look at that of every read. */

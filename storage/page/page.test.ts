@@ -16,6 +16,7 @@ const outcome = (change: Partial<Outcome> = {}): Outcome => ({
   at: 1_796_000_000_000,
   op: 'write',
   key: 'key0',
+  val: '',
   token: TOKEN,
   fenced: true,
   result: 'accepted',
@@ -24,7 +25,7 @@ const outcome = (change: Partial<Outcome> = {}): Outcome => ({
   ...change,
 });
 /** How the page gets to see it. */
-const shown = ({ seconds, fenced, ...rest }: Outcome) => ({ ...rest, token: `${rest.token}` });
+const shown = ({ seconds, fenced, val, ...rest }: Outcome) => ({ ...rest, token: `${rest.token}` });
 
 // Intervals pass when a test says so; sockets live in real time.
 beforeEach(

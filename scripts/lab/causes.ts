@@ -1,0 +1,180 @@
+// Every way a lease falsely expires that the lab really does, as a story of two workers, A and B. Each
+// reads a counter, adds one and writes it back; A loses the lock between the two, and goes on.
+
+import type { Actor, Stage } from './stage.js';
+import type { Fence, StoreKind } from './storage.js';
+import type { Verdict } from './verdict.js';
+
+export type Cause = {
+  /** One line for the list. */
+  readonly about: string;
+  /** Members of etcd. Default 1. */
+  readonly members?: 3;
+  readonly play: (stage: Stage) => Promise<void>;
+  /** What has to come of it; what is left out may be either way. */
+  readonly expect: (fence: Fence, store: StoreKind) => Partial<Verdict>;
+};
+
+/** By name, in the order to read them in. */
+export const causes = {
+  stale: {
+    about: 'no fault at all: A comes back with a token from before B',
+    expect: (fence) => (fence === 'equal' ? PINNED : usual(fence)),
+    async play(stage) {
+      const [a, b] = await actors(stage);
+      await a.acquire();
+      await a.ask('read', 1);
+      await a.ask('write', 2);
+      a.tell('release');
+      await a.leaves();
+      await succeed(b);
+      await a.ask('write', 3);
+    },
+  },
+  revoke: {
+    about: 'somebody revokes the lease of A, as in the walk-through',
+    expect: usual,
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      await a.revoke();
+      await a.leaves();
+      await succeed(b);
+      await a.ask('write', 2);
+    },
+  },
+  pause: {
+    about: 'A is stopped for longer than its lease lives (SIGSTOP)',
+    expect: usual,
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      a.pause();
+      await a.leaves();
+      await succeed(b);
+      a.tell('write');
+      a.resume();
+      await a.answered(2);
+    },
+  },
+  block: {
+    about: 'A keeps its own event loop busy for longer than its lease lives',
+    expect: usual,
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      // Long enough for the lease to be gone and for B to be done.
+      a.block(BLOCK);
+      await a.leaves();
+      await succeed(b);
+      await a.answered(2);
+    },
+  },
+  partition: {
+    about: 'A is cut off from etcd, and from nothing else',
+    expect: usual,
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      a.cutOff();
+      await a.leaves();
+      await succeed(b);
+      await a.ask('write', 2);
+    },
+  },
+  delay: {
+    about: 'the write of A is on the wire when the lock changes hands',
+    expect: usual,
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      const letGo = await a.holdBack();
+      await a.revoke();
+      await a.leaves();
+      await succeed(b);
+      letGo();
+      await a.answered(2);
+    },
+  },
+  early: {
+    about: 'A writes after it lost the lock, and before B does',
+    expect: (fence) => (fence === 'equal' ? PINNED : usual(fence)),
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      await a.revoke();
+      await a.leaves();
+      await b.acquire();
+      await b.ask('read', 1);
+      await a.ask('write', 2);
+      await b.ask('write', 2);
+    },
+  },
+  restart: {
+    about: 'storage is killed and started again before A goes on',
+    expect: (fence, store) =>
+      // Memory forgets its fence with its data; only etcd still knows who holds the lock.
+      usual(store === 'memory' && fence !== 'holder' ? 'none' : fence),
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      a.pause();
+      await a.leaves();
+      await succeed(b);
+      await stage.restartStorage();
+      a.tell('write');
+      a.resume();
+      await a.answered(2);
+    },
+  },
+  crash: {
+    about: 'A is killed (SIGKILL): B gets the lock when the lease is over',
+    expect: () => ({ lostUpdates: 0, staleWrite: undefined, successor: 'served' }),
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      await a.kill();
+      await succeed(b);
+    },
+  },
+  leader: {
+    about: 'the leader of three members is killed while A holds the lock',
+    members: 3,
+    expect: (fence) => ({ lostUpdates: 0, successor: fence === 'equal' ? 'locked out' : 'served' }),
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      await stage.killLeader();
+      await a.ask('write', 2);
+      a.tell('release');
+      await succeed(b);
+    },
+  },
+} satisfies Record<string, Cause>;
+
+export type CauseName = keyof typeof causes;
+
+/** Milliseconds. */
+const BLOCK = 8000;
+
+/** A key that its first writer keeps: the one who comes later is shut out. */
+const PINNED = { lostUpdates: 0, staleWrite: 'accepted', successor: 'locked out' } as const;
+
+/** Without a fence the late write gets in and an update is lost, with one neither. */
+function usual(fence: Fence): Partial<Verdict> {
+  return fence === 'none'
+    ? { lostUpdates: 1, staleWrite: 'accepted', successor: 'served' }
+    : { lostUpdates: 0, staleWrite: 'refused', successor: 'served' };
+}
+
+async function actors(stage: Stage): Promise<[a: Actor, b: Actor]> {
+  return Promise.all([stage.worker('A'), stage.worker('B')]);
+}
+
+/** A holds the lock and has read. */
+async function begin(stage: Stage): Promise<[a: Actor, b: Actor]> {
+  const [a, b] = await actors(stage);
+  await a.acquire();
+  await a.ask('read', 1);
+  return [a, b];
+}
+
+/** B takes the lock, adds one, and releases it. */
+async function succeed(b: Actor): Promise<void> {
+  await b.acquire();
+  await b.ask('read', 1);
+  await b.ask('write', 2);
+  b.tell('release');
+  await b.leaves();
+}

@@ -1,0 +1,119 @@
+// `npm run lab`: plays the causes of a lease that falsely expires, each for real, with and without a
+// fence, and shows what each did to the data. Ends with 0 when all came as it has to.
+
+import { writeFileSync } from 'node:fs';
+import { Argument, Command, Option } from 'commander';
+import { exitCode, interruption } from '../lib/interruption.js';
+import { type CauseName, causes } from './causes.js';
+import { check, shortestExplanation } from './checker.js';
+import { type Event, encodeEvent } from './history.js';
+import { Stage } from './stage.js';
+import { type Fence, fences, type StoreKind, storeKinds } from './storage.js';
+import { html, svg, text } from './timeline/index.js';
+import { type Verdict, verdict } from './verdict.js';
+
+type Flags = { fence?: Fence; store: StoreKind; timeline?: string; history?: string };
+
+/** What the table shows of a verdict, and how wide. */
+const COLUMNS = [
+  ['fence', 11],
+  ['lost updates', 14],
+  ['late write', 12],
+  ['successor', 12],
+  ['etcd took it', 14],
+  ['A knew', 10],
+  ['B had it', 10],
+  ['as it has to be', 0],
+] as const;
+
+const names = Object.keys(causes) as CauseName[];
+const interrupted = interruption();
+
+const code = await new Promise<number>((resolve) =>
+  new Command('npm run lab --')
+    .description('Plays the ways in which a lease falsely expires, with and without a fence.')
+    .addArgument(
+      new Argument('[cause]', 'one of them; without: lists them').choices([...names, 'all']),
+    )
+    .addOption(new Option('--fence <rule>', 'only this rule').choices(Object.keys(fences)))
+    .addOption(new Option('--store <kind>', 'of storage').choices(storeKinds).default('memory'))
+    .option('--timeline <file>', 'draw the run, with --fence: .svg or .html')
+    .option('--history <file>', 'write down the run, with --fence: a line of JSON for each event')
+    .action((cause: CauseName | 'all' | undefined, flags: Flags) => run(cause, flags).then(resolve))
+    .parse(),
+);
+process.exit(interrupted.aborted ? exitCode(interrupted.reason) : code);
+
+async function run(cause: CauseName | 'all' | undefined, flags: Flags): Promise<number> {
+  if (cause === undefined) {
+    for (const name of names) console.log(`${name.padEnd(10)} ${causes[name].about}`);
+    console.log(
+      `\nPlay one with: npm run lab -- ${names[0]}; all of them with: npm run lab -- all`,
+    );
+    return 0;
+  }
+  let well = true;
+  for (const name of cause === 'all' ? names : [cause]) {
+    console.log(`\n${name}: ${causes[name].about}\n`);
+    row(COLUMNS.map(([title]) => title));
+    for (const fence of flags.fence ? [flags.fence] : (Object.keys(fences) as Fence[])) {
+      if (interrupted.aborted) return 1;
+      const history = await play(name, fence, flags.store);
+      const seen = verdict(history);
+      const expected = causes[name].expect(fence, flags.store);
+      const as = Object.entries(expected).every(
+        ([key, value]) => seen[key as keyof Verdict] === value,
+      );
+      well &&= as;
+      row(cells(fence, seen, as));
+      if (flags.fence) show(name, fence, history, flags);
+    }
+  }
+  return well ? 0 : 1;
+}
+
+async function play(name: CauseName, fence: Fence, store: StoreKind): Promise<readonly Event[]> {
+  const cause = causes[name];
+  const members = 'members' in cause ? cause.members : 1;
+  await using stage = await Stage.open({ fence, store, members });
+  await cause.play(stage);
+  await stage.complete();
+  return stage.history;
+}
+
+/** The run itself: in the terminal, what is wrong with it, and the files that were asked for. */
+function show(name: CauseName, fence: Fence, history: readonly Event[], flags: Flags): void {
+  console.log(`\n${text(history, { width: process.stdout.columns ?? 100 })}`);
+  const violations = check(history);
+  for (const { kind, explanation } of violations) console.log(`${kind}: ${explanation}`);
+  for (const line of shortestExplanation(violations, history)) console.log(`  ${line}`);
+  const title = `${causes[name].about} (fence: ${fence})`;
+  if (flags.timeline) {
+    const draw = flags.timeline.endsWith('.html') ? html : svg;
+    writeFileSync(flags.timeline, draw(history, { title }));
+  }
+  if (flags.history)
+    writeFileSync(flags.history, history.map((one) => `${encodeEvent(one)}\n`).join(''));
+}
+
+function cells(fence: Fence, seen: Verdict, as: boolean): string[] {
+  return [
+    fence,
+    `${seen.lostUpdates}`,
+    seen.staleWrite ?? '-',
+    seen.successor,
+    seconds(seen.takenAfter),
+    seconds(seen.noticedAfter, true),
+    seconds(seen.succeededAfter),
+    as ? 'yes' : 'NO',
+  ];
+}
+
+function row(cells: readonly string[]): void {
+  console.log(`  ${COLUMNS.map(([, width], i) => (cells[i] ?? '').padEnd(width)).join('')}`);
+}
+
+function seconds(ms: number | undefined, signed = false): string {
+  if (ms === undefined) return '-';
+  return `${signed && ms >= 0 ? '+' : ''}${(ms / 1000).toFixed(2)} s`;
+}

@@ -1,0 +1,326 @@
+// Where a run of the lab takes place: a private etcd, a storage with its fence, workers on their own
+// processes, proxies between them, and the history that they all write together.
+
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Etcd3 } from 'etcd3';
+import { connect } from '../../client/concurrency/index.js';
+import { type Etcd, type Member, startEtcd } from '../lib/etcd.js';
+import { Program } from '../lib/program.js';
+import { type FaultProxy, startProxy } from '../lib/proxy.js';
+import { is } from './decisions.js';
+import { decodeEvent, type Event, now } from './history.js';
+import type { Fence, StorageOptions, StoreKind } from './storage.js';
+import type { WorkerOptions } from './worker.js';
+
+export type StageOptions = {
+  fence: Fence;
+  store: StoreKind;
+  /** Default 1. */
+  members?: 1 | 3;
+};
+
+/** Seconds to ask for; etcd grants 2 for it with its default settings. */
+const TTL = 1;
+const LOCK = '/lab';
+/** The counter in storage. */
+export const KEY = 'counter';
+/** Milliseconds until something that has to come must have come. */
+const PATIENCE = 30_000;
+
+export class Stage implements AsyncDisposable {
+  readonly history: Event[] = [];
+  readonly #options: StageOptions;
+  readonly #start = now();
+  readonly #looks = new Set<() => void>();
+  readonly #programs: Program[] = [];
+  readonly #disposables: (() => Promise<unknown>)[] = [];
+  #etcd: Etcd | undefined;
+  #storage: Program | undefined;
+  #url = '';
+  #data = '';
+
+  private constructor(options: StageOptions) {
+    this.#options = options;
+  }
+
+  static async open(options: StageOptions): Promise<Stage> {
+    const stage = new Stage(options);
+    try {
+      await stage.#open();
+      return stage;
+    } catch (error) {
+      await stage[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  get etcd(): Etcd {
+    if (!this.#etcd) throw new Error('expected the stage to be open');
+    return this.#etcd;
+  }
+
+  /** A worker, reached through proxies of its own: to `etcd` and to `storage`. */
+  async worker(name: string): Promise<Actor> {
+    const [etcd, storage] = [
+      await startProxy(this.etcd.endpoints[0] ?? ''),
+      await startProxy(this.#url),
+    ];
+    this.#disposables.push(
+      async () => etcd[Symbol.asyncDispose](),
+      async () => storage[Symbol.asyncDispose](),
+    );
+    const options: WorkerOptions = {
+      name,
+      endpoints: [etcd.endpoint, ...this.etcd.endpoints.slice(1)],
+      storage: storage.endpoint,
+      lock: LOCK,
+      ttl: TTL,
+      key: KEY,
+    };
+    const program = this.#run('worker.ts', options);
+    return new Actor(this, name, program, { etcd, storage });
+  }
+
+  /** Ends storage as a crash does, and starts it again in the same place. */
+  async restartStorage(): Promise<void> {
+    await this.#storage?.[Symbol.asyncDispose]();
+    await this.#startStorage(Number(new URL(this.#url).port));
+  }
+
+  /** Kills the member of etcd that leads the others. */
+  async killLeader(): Promise<void> {
+    const leader = await this.#leader();
+    this.tell({ who: leader.name, what: 'fault', fault: 'killed', over: false });
+    await leader.kill();
+  }
+
+  async #leader(): Promise<Member> {
+    for (const member of this.etcd.members) {
+      const text = await this.etcd.ctl('endpoint', 'status', '--cluster', '--write-out', 'json');
+      const { Status } = JSON.parse(text).find(
+        (one: { Endpoint: string }) => one.Endpoint === member.endpoint,
+      );
+      if (Status.leader === Status.header.member_id) return member;
+    }
+    throw new Error('expected a member to be the leader, found none');
+  }
+
+  /**
+   * Resolves when nothing is missing in the history: the decision of each request that was answered,
+   * and what each worker is told that etcd took the lock from.
+   */
+  async complete(): Promise<void> {
+    const count = (what: Event['what']) => this.history.filter((one) => one.what === what).length;
+    await this.until(
+      (event): event is Event => count('decided') >= count('told') && event !== undefined,
+      'storage to tell its decisions',
+    );
+    for (const { who, key } of this.history.filter(is('holds'))) {
+      const told = (event: Event) => event.what === 'queued' && event.key === key;
+      await this.until((event): event is Event => told(event), `etcd to tell of ${key}`);
+      const about = this.history.filter((event) => 'who' in event && event.who === who);
+      const killed = about.some((event) => event.what === 'fault' && event.fault === 'killed');
+      const released = about.some(is('releases'));
+      const taken = this.history.filter(is('left')).some((event) => event.key === key);
+      if (killed || released || !taken) continue;
+      await this.until(
+        (event): event is Event => event.what === 'lost' && event.who === who,
+        `${who} to learn that it lost the lock`,
+      );
+    }
+  }
+
+  /** Adds what the stage itself does. */
+  tell(event: Omit<Extract<Event, { what: 'fault' }>, 'at'>): void {
+    this.#add({ at: now(), ...event });
+  }
+
+  /** Resolves with the first event in the history, also a past one, that `is` is true of. */
+  until<E extends Event>(is: (event: Event) => event is E, wanted: string): Promise<E> {
+    return new Promise((resolve, reject) => {
+      const look = () => {
+        const found = this.history.find(is);
+        if (!found) return;
+        clearTimeout(timer);
+        this.#looks.delete(look);
+        resolve(found);
+      };
+      const timer = setTimeout(() => {
+        this.#looks.delete(look);
+        const said = this.#programs.map(({ stderr }) => stderr).join('');
+        reject(new Error(`expected ${wanted} within ${PATIENCE / 1000} s\n${said}`));
+      }, PATIENCE);
+      this.#looks.add(look);
+      look();
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const dispose of this.#disposables.reverse()) await dispose();
+  }
+
+  async #open(): Promise<void> {
+    this.#etcd = await startEtcd({ members: this.#options.members ?? 1 });
+    this.#disposables.push(() => this.etcd.stop());
+    this.#data = await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-'));
+    this.#disposables.push(() => rm(this.#data, { recursive: true, force: true }));
+    const client = await connect({ endpoints: this.etcd.endpoints });
+    this.#disposables.push(async () => client.close());
+    await this.#watchQueue(client);
+    await this.#startStorage(0);
+    this.#disposables.push(async () => this.#storage?.[Symbol.asyncDispose]());
+  }
+
+  async #startStorage(port: number): Promise<void> {
+    const { fence, store } = this.#options;
+    const { endpoints } = this.etcd;
+    const options: StorageOptions = { fence, store, endpoints, lock: LOCK, data: this.#data, port };
+    this.#storage = this.#run('storage.ts', options);
+    this.#url = / on (\S+)$/.exec(await this.#storage.line('listening on'))?.[1] ?? '';
+  }
+
+  async #watchQueue(client: Etcd3): Promise<void> {
+    const watcher = await client.watch().prefix(`${LOCK}/`).create();
+    this.#disposables.push(async () => watcher.cancel());
+    const tokens = new Map<string, bigint>();
+    watcher.on('put', (kv) => {
+      const [key, token] = [kv.key.toString(), BigInt(kv.create_revision)];
+      tokens.set(key, token);
+      this.#add({ at: now(), what: 'queued', key, token });
+    });
+    watcher.on('delete', (kv) => {
+      const key = kv.key.toString();
+      const [token, revision] = [tokens.get(key) ?? 0n, BigInt(kv.mod_revision)];
+      this.#add({ at: now(), what: 'left', key, token, revision });
+    });
+  }
+
+  #run(script: string, options: object): Program {
+    const path = fileURLToPath(new URL(script, import.meta.url));
+    const program = Program.start(
+      process.execPath,
+      ['--import', 'tsx', path, JSON.stringify(options)],
+      {
+        onLine: (line) => {
+          if (line.startsWith('{')) this.#add(decodeEvent(line));
+        },
+      },
+    );
+    this.#programs.push(program);
+    this.#disposables.push(async () => program[Symbol.asyncDispose]());
+    return program;
+  }
+
+  #add(event: Event): void {
+    this.history.push({ ...event, at: event.at - this.#start });
+    for (const look of [...this.#looks]) look();
+  }
+}
+
+/** One worker: what it is told to do, what is done to it, and what it tells. */
+export class Actor {
+  constructor(
+    private readonly stage: Stage,
+    readonly name: string,
+    private readonly program: Program,
+    private readonly proxies: { etcd: FaultProxy; storage: FaultProxy },
+  ) {}
+
+  /** Does not wait. What it is told while it is paused it does afterwards. */
+  tell(...commands: string[]): void {
+    for (const command of commands) this.program.write(`${command}\n`);
+  }
+
+  /** Takes the lock; resolves when it has it. */
+  async acquire(): Promise<void> {
+    this.tell('acquire');
+    await this.tells('holds');
+  }
+
+  /** Reads or writes; resolves with the answer. */
+  async ask(command: string, nth: number): Promise<void> {
+    this.tell(command);
+    await this.answered(nth);
+  }
+
+  /** Resolves when its request of that number was answered. */
+  async answered(nth: number): Promise<void> {
+    const id = `${this.name} ${nth}`;
+    await this.stage.until(
+      (event): event is Event => event.what === 'told' && event.id === id,
+      `${this.name} to be answered`,
+    );
+  }
+
+  /** Resolves when it has told that. */
+  tells<What extends Event['what']>(what: What): Promise<Event & { what: What }> {
+    return this.stage.until(
+      (event): event is Event & { what: What } =>
+        event.what === what && 'who' in event && event.who === this.name,
+      `${this.name} to tell "${what}"`,
+    );
+  }
+
+  /** Resolves when etcd has taken the lock from it, or it has released it. */
+  async leaves(): Promise<void> {
+    const { key } = await this.tells('holds');
+    await this.stage.until(
+      (event): event is Event => event.what === 'left' && event.key === key,
+      `the lock to be taken from ${this.name}`,
+    );
+  }
+
+  async revoke(): Promise<void> {
+    const { key } = await this.tells('holds');
+    const lease = key?.split('/').at(-1) ?? '';
+    this.#fault('its lease is revoked', false);
+    await this.stage.etcd.ctl('lease', 'revoke', lease);
+  }
+
+  /** Keeps its event loop busy for so many milliseconds; then it writes, before anything else. */
+  block(ms: number): void {
+    this.tell(`block ${ms}`);
+    this.#fault('its event loop blocked', false);
+  }
+
+  pause(): void {
+    this.program.signal('SIGSTOP');
+    this.#fault('paused', false);
+  }
+
+  resume(): void {
+    this.#fault('paused', true);
+    this.program.signal('SIGCONT');
+  }
+
+  async kill(): Promise<void> {
+    this.#fault('killed', false);
+    await this.program[Symbol.asyncDispose]();
+  }
+
+  cutOff(): void {
+    this.proxies.etcd.swallow();
+    this.#fault('cut off from etcd', false);
+  }
+
+  /** Holds back what it sends to storage; resolves, once something is held back, with how to let go. */
+  async holdBack(): Promise<() => void> {
+    const { storage } = this.proxies;
+    storage.dropToServer();
+    const caught = storage.traffic('toServer');
+    this.tell('write');
+    await caught;
+    this.#fault('its write is on the way', false);
+    return () => {
+      this.#fault('its write is on the way', true);
+      storage.pass();
+    };
+  }
+
+  #fault(fault: string, over: boolean): void {
+    this.stage.tell({ who: this.name, what: 'fault', fault, over });
+  }
+}

@@ -1,0 +1,57 @@
+// What a run of the lab says about its fence: nothing but the history is asked.
+
+import { lostUpdates } from './checker.js';
+import { is, type Of } from './decisions.js';
+import type { Event } from './history.js';
+import { KEY } from './stage.js';
+
+export type Verdict = {
+  /** Accepted increments that are not in the counter any more. */
+  lostUpdates: number;
+  /** What became of the write of A that came when etcd had taken the lock from it, if one did. */
+  staleWrite: 'accepted' | 'refused' | undefined;
+  /** Whether B, while it held the lock, was let write. */
+  successor: 'served' | 'locked out';
+  /** Milliseconds from the fault until etcd took the lock from A. */
+  takenAfter: number | undefined;
+  /** Milliseconds from then until A knew; negative when it knew before. Undefined when it never did. */
+  noticedAfter: number | undefined;
+  /** Milliseconds from the fault until B held the lock. */
+  succeededAfter: number | undefined;
+};
+
+/** Of two workers: A is the one that asks for the lock first. */
+export function verdict(history: readonly Event[]): Verdict {
+  const [a = '', b = ''] = new Set(history.filter(is('asks')).map(({ who }) => who));
+  const held = history.filter(is('holds')).find(({ who }) => who === a);
+  const left = history.filter(is('left')).find(({ key }) => key === held?.key)?.at;
+  const fault = history.find(is('fault'))?.at;
+  const lost = history.filter(is('lost')).find(({ who }) => who === a)?.at;
+  const next = history.filter(is('holds')).find(({ who }) => who === b)?.at;
+  const late = writes(history, a).filter(({ at }) => left !== undefined && at > left);
+  const accepted = late.some(({ answer }) => answer.accepted) ? 'accepted' : 'refused';
+  const served = writes(history, b).every(({ answer }) => answer.accepted);
+  return {
+    lostUpdates: lostUpdates(history, KEY).length,
+    staleWrite: late.length === 0 ? undefined : accepted,
+    successor: served ? 'served' : 'locked out',
+    takenAfter: between(fault, left),
+    noticedAfter: between(left, lost),
+    succeededAfter: between(fault, next),
+  };
+}
+
+/** What the worker was told of each of its writes. */
+function writes(history: readonly Event[], who: string): Of<'told'>[] {
+  const ids = new Set(
+    history
+      .filter(is('sends'))
+      .filter((sent) => sent.who === who && sent.request.op === 'write')
+      .map(({ id }) => id),
+  );
+  return history.filter(is('told')).filter(({ id }) => ids.has(id));
+}
+
+function between(start: number | undefined, end: number | undefined): number | undefined {
+  return start === undefined || end === undefined ? undefined : end - start;
+}

@@ -1,0 +1,123 @@
+// A holder of the lock as a process of its own: takes the lock of the library, reads a counter in
+// storage and writes it back one higher, and keeps on as if it held the lock whatever happens to it,
+// because that is what a holder does that does not know. Does what it is told on standard input, a
+// word a line, and tells each event on standard output, a line of JSON.
+
+import { request } from 'node:http';
+import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { connect, Mutex, Session } from '../../client/concurrency/index.js';
+import { decodeResponse, encodeRequest } from '../../storage/protocol.js';
+import { type Answer, encodeEvent, now, type Request, type Worker } from './history.js';
+
+/** What a worker is started with, as JSON. */
+export type WorkerOptions = {
+  name: string;
+  endpoints: readonly string[];
+  /** Where storage listens. */
+  storage: string;
+  lock: string;
+  /** Seconds. */
+  ttl: number;
+  /** The counter in storage. */
+  key: string;
+};
+
+type Told<What extends Worker['what']> = Omit<Extract<Worker, { what: What }>, 'who' | 'what'>;
+
+const options: WorkerOptions = JSON.parse(process.argv[2] ?? '');
+const etcd = await connect({ endpoints: options.endpoints });
+let mutex: Mutex | undefined;
+/** Kept after the release: a holder that does not know goes on with it. */
+let token = 0n;
+let counter = 0;
+let requests = 0;
+
+for await (const line of createInterface(process.stdin)) {
+  const [command = '', argument] = line.split(' ');
+  await perform(command, Number(argument));
+}
+process.exit(0);
+
+async function perform(command: string, argument: number): Promise<void> {
+  switch (command) {
+    case 'acquire':
+      return acquire();
+    case 'read': {
+      const { val } = await ask({ op: 'read', val: '' });
+      counter = Number(val);
+      return;
+    }
+    case 'write':
+      return increment();
+    // The write follows in the same tick: nothing that came meanwhile has been looked at.
+    case 'block':
+      block(argument);
+      return increment();
+    case 'release':
+      tell('releases', {});
+      await mutex?.unlock();
+      return;
+    default:
+      throw new Error(`expected a command, got ${command}`);
+  }
+}
+
+async function acquire(): Promise<void> {
+  tell('asks', {});
+  const session = await Session.create(etcd, { ttl: options.ttl });
+  mutex = new Mutex(session, options.lock);
+  await mutex.lock();
+  token = mutex.token;
+  tell('holds', { token, key: mutex.key });
+  session.signal.addEventListener('abort', () =>
+    tell('lost', { reason: session.signal.reason.reason }),
+  );
+}
+
+async function increment(): Promise<void> {
+  const { accepted } = await ask({ op: 'write', val: `${counter + 1}` });
+  if (accepted) counter++;
+}
+
+/** Keeps the only thread busy for so many milliseconds. */
+function block(ms: number): void {
+  const end = now() + ms;
+  while (now() < end);
+}
+
+async function ask({ op, val }: Pick<Request, 'op' | 'val'>): Promise<Answer> {
+  const { key } = options;
+  const id = `${options.name} ${++requests}`;
+  tell('sends', { id, request: { op, key, val, token } });
+  const body = encodeRequest({ op, key, val, version: token });
+  let response = await post(body);
+  // Storage did not decide, or cannot say whether it did: the same again changes nothing.
+  while (response.status !== 200) {
+    await sleep(100);
+    response = await post(body);
+  }
+  const { val: found, err } = decodeResponse(response.body);
+  // A key that is not there is an answer like any other.
+  const missing = err === 'key not found';
+  const answer = { accepted: err === '' || missing, val: found, reason: missing ? '' : err };
+  tell('told', { id, answer });
+  return answer;
+}
+
+/** On a connection of its own: one that was kept may be closed by now, and a blocked loop not know. */
+function post(body: string): Promise<{ status: number | undefined; body: string }> {
+  return new Promise((resolve, reject) => {
+    request(options.storage, { method: 'POST', agent: false }, (response) =>
+      text(response).then((body) => resolve({ status: response.statusCode, body }), reject),
+    )
+      .on('error', reject)
+      .end(body);
+  });
+}
+
+function tell<What extends Worker['what']>(what: What, event: Told<What>): void {
+  const told = { at: now(), who: options.name, what, ...event } as Worker & { at: number };
+  process.stdout.write(`${encodeEvent(told)}\n`);
+}
