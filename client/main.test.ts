@@ -101,6 +101,21 @@ describe.concurrent('the walk-through', () => {
     );
   });
 
+  test('a client 1 that blocks itself loses the lock, and is refused when it goes on', async () => {
+    const own = place();
+    await using one = startClient(1, [...flags(own), '--block', '10']);
+    const first = await version(one);
+    await one.line('blocking the event loop for 10 s');
+    await using two = startClient(2, flags(own));
+    expect(await end(two, 'successfully')).toBe(0);
+    expect(said(one).at(-1)).toMatch(/^blocking/);
+    expect(await end(one, 'expected fail')).toBe(0);
+    expect(said(one).slice(-2)).toEqual([
+      'resuming client 1',
+      `expected fail to write to storage with old lease version: error: given version (${first}) is different from the existing version (${await version(two)})`,
+    ]);
+  });
+
   test('after a kill of client 1 its lock is free within TTL + 2 s', async () => {
     const own = place();
     await using one = startClient(1, flags(own));

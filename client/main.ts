@@ -29,14 +29,19 @@ addConnectOptions(new Command('client'))
       .choices(['lease', 'revision'])
       .default('lease'),
   )
-  .option('--ttl <seconds>', 'time to live to ask for', parseTtl, 1)
+  .option('--ttl <seconds>', 'time to live to ask for', parseSeconds, 1)
+  .option(
+    '--block <seconds>',
+    'client 1 blocks its event loop instead of waiting for a key',
+    parseSeconds,
+  )
   .option('--lock <name>', 'name of the lock', '/lock')
   .option('--record <key>', 'key to write in storage', 'key0')
   .version(version)
   .action(main)
   .parse();
 
-type Flags = Pick<Options, 'token' | 'ttl' | 'lock' | 'record'> &
+type Flags = Pick<Options, 'token' | 'ttl' | 'lock' | 'record' | 'block'> &
   ConnectFlags & { storage: string; storageCacert?: string; authTokenFile?: string };
 
 async function main(given: string | undefined, flags: Flags, command: Command) {
@@ -111,9 +116,9 @@ function target({ storage: url, storageCacert, authTokenFile }: Flags): Target {
   }
 }
 
-function parseTtl(text: string): number {
-  const ttl = Number(text);
-  if (/^\d+$/.test(text) && ttl > 0 && Number.isSafeInteger(ttl)) return ttl;
+function parseSeconds(text: string): number {
+  const seconds = Number(text);
+  if (/^\d+$/.test(text) && seconds > 0 && Number.isSafeInteger(seconds)) return seconds;
   throw new InvalidArgumentError('expected a whole number of seconds above 0');
 }
 

@@ -1,6 +1,7 @@
 // The flow of `client <1|2>`, ported from etcd's contrib/lock/client/client.go, texts to the letter.
 // Different on purpose: it releases the lock and revokes the lease on every way out that it
-// controls, where upstream leaves both to expire after a fatal error.
+// controls, where upstream leaves both to expire after a fatal error. What upstream does not have are
+// other tokens than the lease ID, and a client 1 that blocks itself.
 
 import type { Etcd3 } from 'etcd3';
 import { hex } from '../storage/protocol.js';
@@ -31,6 +32,8 @@ export interface Options {
   lock: string;
   /** Key of the record to write. */
   record: string;
+  /** Seconds for which client 1 blocks its event loop in place of waiting for a key. */
+  block?: number;
 }
 
 /** What the flow needs of the process it runs in. */
@@ -112,7 +115,11 @@ async function writeWithLock(
       : [revision, `token ${revision}`, 'token'];
   if (options.token === 'lease') log(`acquired lock, version: ${hex(version)}`);
   else log(`acquired lock, token: ${version}`);
-  if (mode === 1) {
+  if (mode === 1 && options.block !== undefined) {
+    log(`blocking the event loop for ${options.block} s: nothing renews the lease meanwhile`);
+    block(options.block);
+    log('resuming client 1');
+  } else if (mode === 1) {
     log(
       `please manually revoke the lease using 'etcdctl lease revoke ${hex(leaseId)}' or wait for it to expire, then start executing client 2 and hit any key...`,
     );
@@ -130,6 +137,11 @@ async function writeWithLock(
     if (mode !== 1) throw new Fatal('unexpected fail to write to storage', error);
     log(`expected fail to write to storage with old ${old}: ${error.message}`);
   }
+}
+
+/** Stops the world, as garbage collection or a long computation does. */
+function block(seconds: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, seconds * 1000);
 }
 
 /** What upstream ends the program for: the line it logs then. */
