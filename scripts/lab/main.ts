@@ -2,17 +2,25 @@
 // fence, and shows what each did to the data. Ends with 0 when all came as it has to.
 
 import { writeFileSync } from 'node:fs';
-import { Argument, Command, Option } from 'commander';
+import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import { exitCode, interruption } from '../lib/interruption.js';
 import { type CauseName, causes } from './causes.js';
-import { check, shortestExplanation } from './checker.js';
+import { check, lostUpdates, shortestExplanation } from './checker.js';
 import { type Event, encodeEvent } from './history.js';
-import { Stage } from './stage.js';
+import { soak } from './soak.js';
+import { KEY, Stage } from './stage.js';
 import { type Fence, fences, type StoreKind, storeKinds } from './storage.js';
 import { html, svg, text } from './timeline/index.js';
 import { type Verdict, verdict } from './verdict.js';
 
-type Flags = { fence?: Fence; store: StoreKind; timeline?: string; history?: string };
+type Flags = {
+  fence?: Fence;
+  store: StoreKind;
+  timeline?: string;
+  history?: string;
+  minutes: number;
+  seed: number;
+};
 
 /** What the table shows of a verdict, and how wide. */
 const COLUMNS = [
@@ -26,6 +34,9 @@ const COLUMNS = [
   ['as it has to be', 0],
 ] as const;
 
+/** Milliseconds that etcd's watch may be late on a busy machine. */
+const LAG = 2000;
+
 const names = Object.keys(causes) as CauseName[];
 const interrupted = interruption();
 
@@ -33,13 +44,21 @@ const code = await new Promise<number>((resolve) =>
   new Command('npm run lab --')
     .description('Plays the ways in which a lease falsely expires, with and without a fence.')
     .addArgument(
-      new Argument('[cause]', 'one of them; without: lists them').choices([...names, 'all']),
+      new Argument('[cause]', 'one of them; without: lists them').choices([
+        ...names,
+        'all',
+        'soak',
+      ]),
     )
     .addOption(new Option('--fence <rule>', 'only this rule').choices(Object.keys(fences)))
     .addOption(new Option('--store <kind>', 'of storage').choices(storeKinds).default('memory'))
     .option('--timeline <file>', 'draw the run, with --fence: .svg or .html')
     .option('--history <file>', 'write down the run, with --fence: a line of JSON for each event')
-    .action((cause: CauseName | 'all' | undefined, flags: Flags) => run(cause, flags).then(resolve))
+    .option('--minutes <number>', 'of the soak', positive, 1)
+    .option('--seed <number>', 'of the soak: which faults, and when', positive, 1)
+    .action((cause: CauseName | 'all' | 'soak' | undefined, flags: Flags) =>
+      (cause === 'soak' ? endure(flags) : run(cause, flags)).then(resolve),
+    )
     .parse(),
 );
 process.exit(interrupted.aborted ? exitCode(interrupted.reason) : code);
@@ -72,6 +91,36 @@ async function run(cause: CauseName | 'all' | undefined, flags: Flags): Promise<
   return well ? 0 : 1;
 }
 
+/** Without a fence it is well to find lost updates, with one not to. */
+async function endure({ fence = 'monotonic', store, minutes, seed, history: file }: Flags) {
+  console.log(`soak: ${minutes} min, seed ${seed}, fence ${fence}, store ${store}`);
+  await using stage = await Stage.open({ fence, store });
+  await soak(stage, { minutes, seed, signal: interrupted });
+  await stage.complete();
+  const { history } = stage;
+  const [lost, violations] = [lostUpdates(history, KEY), check(history, undefined, LAG)];
+  const count = (what: Event['what']) => history.filter((event) => event.what === what).length;
+  const kinds = new Set(violations.map(({ kind }) => kind));
+  console.log(
+    `${count('holds')} times the lock was held, ${count('fault')} faults, ${count('decided')} decisions\n` +
+      `lost updates: ${lost.length}; violations: ${violations.length} ${[...kinds].join(', ')}`,
+  );
+  const found = lost.length + violations.length > 0;
+  if (found) for (const line of shortestExplanation(violations, history)) console.log(`  ${line}`);
+  const kept = file ?? (found && fence !== 'none' ? `soak-${seed}.jsonl` : undefined);
+  if (kept) {
+    write(kept, history);
+    console.log(`the history is in ${kept}`);
+  }
+  return found && fence !== 'none' ? 1 : 0;
+}
+
+function positive(text: string): number {
+  const number = Number(text);
+  if (number > 0) return number;
+  throw new InvalidArgumentError('expected a number above 0');
+}
+
 async function play(name: CauseName, fence: Fence, store: StoreKind): Promise<readonly Event[]> {
   const cause = causes[name];
   const members = 'members' in cause ? cause.members : 1;
@@ -92,8 +141,11 @@ function show(name: CauseName, fence: Fence, history: readonly Event[], flags: F
     const draw = flags.timeline.endsWith('.html') ? html : svg;
     writeFileSync(flags.timeline, draw(history, { title }));
   }
-  if (flags.history)
-    writeFileSync(flags.history, history.map((one) => `${encodeEvent(one)}\n`).join(''));
+  if (flags.history) write(flags.history, history);
+}
+
+function write(file: string, history: readonly Event[]): void {
+  writeFileSync(file, history.map((event) => `${encodeEvent(event)}\n`).join(''));
 }
 
 function cells(fence: Fence, seen: Verdict, as: boolean): string[] {

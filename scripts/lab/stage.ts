@@ -10,7 +10,7 @@ import { connect } from '../../client/concurrency/index.js';
 import { type Etcd, type Member, startEtcd } from '../lib/etcd.js';
 import { Program } from '../lib/program.js';
 import { type FaultProxy, startProxy } from '../lib/proxy.js';
-import { is } from './decisions.js';
+import { is, type Of } from './decisions.js';
 import { decodeEvent, type Event, now } from './history.js';
 import type { Fence, StorageOptions, StoreKind } from './storage.js';
 import type { WorkerOptions } from './worker.js';
@@ -138,11 +138,11 @@ export class Stage implements AsyncDisposable {
     this.#add({ at: now(), ...event });
   }
 
-  /** Resolves with the first event in the history, also a past one, that `is` is true of. */
-  until<E extends Event>(is: (event: Event) => event is E, wanted: string): Promise<E> {
+  /** Resolves with the first event in the history, from index `from` on, that `is` is true of. */
+  until<E extends Event>(is: (event: Event) => event is E, wanted: string, from = 0): Promise<E> {
     return new Promise((resolve, reject) => {
       const look = () => {
-        const found = this.history.find(is);
+        const found = this.history.slice(from).find(is);
         if (!found) return;
         clearTimeout(timer);
         this.#looks.delete(look);
@@ -237,7 +237,7 @@ export class Actor {
   /** Takes the lock; resolves when it has it. */
   async acquire(): Promise<void> {
     this.tell('acquire');
-    await this.tells('holds');
+    await this.holds();
   }
 
   /** Reads or writes; resolves with the answer. */
@@ -255,29 +255,35 @@ export class Actor {
     );
   }
 
-  /** Resolves when it has told that. */
-  tells<What extends Event['what']>(what: What): Promise<Event & { what: What }> {
+  /** Resolves with when it told first that it holds the lock, from index `from` of the history on. */
+  holds(from = 0): Promise<Of<'holds'>> {
     return this.stage.until(
-      (event): event is Event & { what: What } =>
-        event.what === what && 'who' in event && event.who === this.name,
-      `${this.name} to tell "${what}"`,
+      (event): event is Of<'holds'> => event.what === 'holds' && event.who === this.name,
+      `${this.name} to hold the lock`,
+      from,
     );
   }
 
+  /** The same from now on. */
+  holdsNext(): Promise<Of<'holds'>> {
+    return this.holds(this.stage.history.length);
+  }
+
   /** Resolves when etcd has taken the lock from it, or it has released it. */
-  async leaves(): Promise<void> {
-    const { key } = await this.tells('holds');
+  async leaves(held?: Of<'holds'>): Promise<void> {
+    const { key } = held ?? (await this.holds());
     await this.stage.until(
       (event): event is Event => event.what === 'left' && event.key === key,
       `the lock to be taken from ${this.name}`,
     );
   }
 
-  async revoke(): Promise<void> {
-    const { key } = await this.tells('holds');
+  async revoke(held?: Of<'holds'>): Promise<void> {
+    const { key } = held ?? (await this.holds());
     const lease = key?.split('/').at(-1) ?? '';
     this.#fault('its lease is revoked', false);
-    await this.stage.etcd.ctl('lease', 'revoke', lease);
+    // It may be gone by itself.
+    await this.stage.etcd.ctl('lease', 'revoke', lease).catch(() => {});
   }
 
   /** Keeps its event loop busy for so many milliseconds; then it writes, before anything else. */
@@ -304,6 +310,11 @@ export class Actor {
   cutOff(): void {
     this.proxies.etcd.swallow();
     this.#fault('cut off from etcd', false);
+  }
+
+  reconnect(): void {
+    this.#fault('cut off from etcd', true);
+    this.proxies.etcd.pass();
   }
 
   /** Holds back what it sends to storage; resolves, once something is held back, with how to let go. */

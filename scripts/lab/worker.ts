@@ -28,6 +28,7 @@ type Told<What extends Worker['what']> = Omit<Extract<Worker, { what: What }>, '
 
 const options: WorkerOptions = JSON.parse(process.argv[2] ?? '');
 const etcd = await connect({ endpoints: options.endpoints });
+let session: Session | undefined;
 let mutex: Mutex | undefined;
 /** Kept after the release: a holder that does not know goes on with it. */
 let token = 0n;
@@ -44,11 +45,8 @@ async function perform(command: string, argument: number): Promise<void> {
   switch (command) {
     case 'acquire':
       return acquire();
-    case 'read': {
-      const { val } = await ask({ op: 'read', val: '' });
-      counter = Number(val);
-      return;
-    }
+    case 'read':
+      return read();
     case 'write':
       return increment();
     // The write follows in the same tick: nothing that came meanwhile has been looked at.
@@ -56,8 +54,10 @@ async function perform(command: string, argument: number): Promise<void> {
       block(argument);
       return increment();
     case 'release':
-      tell('releases', {});
-      await mutex?.unlock();
+      return release();
+    // Over and over, until it is ended from outside.
+    case 'work':
+      work(argument);
       return;
     default:
       throw new Error(`expected a command, got ${command}`);
@@ -66,14 +66,44 @@ async function perform(command: string, argument: number): Promise<void> {
 
 async function acquire(): Promise<void> {
   tell('asks', {});
-  const session = await Session.create(etcd, { ttl: options.ttl });
-  mutex = new Mutex(session, options.lock);
+  const own = await Session.create(etcd, { ttl: options.ttl });
+  session = own;
+  mutex = new Mutex(own, options.lock);
   await mutex.lock();
   token = mutex.token;
   tell('holds', { token, key: mutex.key });
-  session.signal.addEventListener('abort', () =>
-    tell('lost', { reason: session.signal.reason.reason }),
-  );
+  own.signal.addEventListener('abort', () => {
+    const { reason } = own.signal.reason;
+    if (reason !== 'closed') tell('lost', { reason });
+  });
+}
+
+async function release(): Promise<void> {
+  tell('releases', {});
+  await mutex?.unlock();
+  await session?.close();
+}
+
+/** `think`: milliseconds at most between the read and the write. */
+async function work(think: number): Promise<void> {
+  for (;;) {
+    try {
+      await acquire();
+      await read();
+      await sleep(Math.random() * think);
+      await increment();
+      await release();
+    } catch (error) {
+      tell('fails', { reason: (error as Error).message });
+      session?.close().catch(() => {});
+    }
+  }
+}
+
+async function read(): Promise<void> {
+  const { accepted, val } = await ask({ op: 'read', val: '' });
+  if (!accepted) throw new Error('refused');
+  counter = Number(val);
 }
 
 async function increment(): Promise<void> {
