@@ -14,9 +14,28 @@ const command = [
   'tsx',
   fileURLToPath(new URL('./demo.ts', import.meta.url)),
 ];
+const walkthrough = [...command, '--walkthrough'];
+
+test('the tour goes from the disaster to the cure, draws both, and leaves nothing else behind', async () => {
+  const { program, leftovers } = await start(command);
+  expect(await program.exited).toEqual({ code: 0, signal: null });
+  expect(program.stderr).toBe('');
+  expect(program.stdout).toMatch(/✓ counter = 1, stale.*unexpected fail to write.*✗ stale token/s);
+  expect(program.stdout.split('\n').slice(-8)).toEqual([
+    '  1  no fence             accepted     1              served',
+    '  2  equal, lease ID      refused      0              served',
+    '  3  the same, once more  -            0              locked out',
+    '  4  monotonic, revision  refused      0              served',
+    '',
+    'The pictures of acts 1 and 4 are .cache/demo-none.svg and .cache/demo-monotonic.svg.',
+    'All of it and more: npm run lab',
+    '',
+  ]);
+  expect(await leftovers()).toEqual([]);
+});
 
 test('it plays the walk-through to its end and leaves nothing behind', async () => {
-  const { program, leftovers } = await start(command);
+  const { program, leftovers } = await start(walkthrough);
   expect(await program.exited).toEqual({ code: 0, signal: null });
   expect(program.stderr).toBe('');
   const lines = program.stdout.split('\n');
@@ -46,7 +65,7 @@ test('it plays the walk-through to its end and leaves nothing behind', async () 
 });
 
 test('Ctrl-C ends it with 130 and leaves nothing behind', async () => {
-  const { program, leftovers } = await start(command, { tty: true });
+  const { program, leftovers } = await start(walkthrough, { tty: true });
   await program.line('please manually revoke', { timeout: 25_000 });
   if (process.platform === 'linux') expect(await leftovers()).not.toEqual([]);
   program.write('\x03');
@@ -63,7 +82,7 @@ test.each([
 ] as const)(
   '%s ends it with %i (at "%s") and leaves nothing behind',
   async (signal, code, line) => {
-    const { program, leftovers } = await start(command);
+    const { program, leftovers } = await start(walkthrough);
     await program.line(line, { timeout: 25_000 });
     program.signal(signal);
     program.signal(signal);
@@ -79,7 +98,7 @@ test('a reader that goes away ends it and leaves nothing behind', async () => {
     '-c',
     'set -o pipefail; "$@" | head -n 4',
     'bash',
-    ...command,
+    ...walkthrough,
   ]);
   expect(await program.exited).toEqual({ code: 141, signal: null });
   expect(program.stderr).toBe('');
@@ -87,7 +106,7 @@ test('a reader that goes away ends it and leaves nothing behind', async () => {
 });
 
 test('a line that is not the expected one ends it with 1, both lines and nothing left behind', async () => {
-  const { program, leftovers } = await start(command, {
+  const { program, leftovers } = await start(walkthrough, {
     env: await preload(`
       const write = process.stderr.write.bind(process.stderr);
       process.stderr.write = (text) => write(text.replace('this is client 2', 'this is nobody'));`),
@@ -100,7 +119,7 @@ test('a line that is not the expected one ends it with 1, both lines and nothing
 });
 
 test('a program that ends too early ends it with 1, the line that is missing and nothing left behind', async () => {
-  const { program, leftovers } = await start(command, {
+  const { program, leftovers } = await start(walkthrough, {
     env: await preload(`
       const write = process.stderr.write.bind(process.stderr);
       process.stderr.write = (text) => text.includes('resuming') ? process.exit(3) : write(text);`),

@@ -1,113 +1,80 @@
-// `npm run demo`: the walk-through of the README with real processes on a private etcd. Shows what
-// every terminal would show, checks every line, and exits 0 only if all came as expected. Client 1
-// runs under a pseudo-terminal, so that its "any key" is a key press.
+// `npm run demo`: a tour in four acts, each a real run that has to end as it is told: the disaster, the
+// walk-through of the README, its flaw, and the cure. Exits 0 only if all did.
 
-import { type Etcd, etcdctl, startEtcd } from './lib/etcd.js';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import { play } from './lab/play.js';
+import type { Fence } from './lab/storage.js';
+import { svg, text } from './lab/timeline/index.js';
+import type { Verdict } from './lab/verdict.js';
 import { exitCode, interruption } from './lib/interruption.js';
-import { Program, type ProgramOptions, startClient, startStorage } from './lib/program.js';
 import { Screen } from './lib/screen.js';
-import { check, Terminal } from './lib/terminal.js';
+import { labels, walkthrough } from './walkthrough.js';
 
-const labels = ['storage', 'client 1', 'client 2', 'etcdctl', 'reader'] as const;
+const { walkthrough: only } = new Command('npm run demo --')
+  .description('Shows why a lock needs a fencing token, on a private etcd.')
+  .option('--walkthrough', 'only the part that is upstream’s')
+  .parse()
+  .opts<{ walkthrough?: true }>();
 const screen = new Screen<(typeof labels)[number]>(process.stdout, labels);
 const interrupted = interruption();
+const cache = join(import.meta.dirname, '..', '.cache');
 
 try {
-  await using etcd = await startEtcd();
-  await play(etcd);
-  screen.narrate('Every line came as expected.');
+  if (only) await walkthrough(screen, interrupted, { flaw: false });
+  else await tour();
 } catch (error) {
   if (!interrupted.aborted) {
     console.error(`\ndemo: ${(error as Error).message}`);
     process.exit(1);
   }
 }
+if (!interrupted.aborted && only) screen.narrate('Every line came as expected.');
 process.exit(interrupted.aborted ? exitCode(interrupted.reason) : 0);
 
-async function play(etcd: Etcd): Promise<void> {
-  const [endpoint = ''] = etcd.endpoints;
+async function tour(): Promise<void> {
+  screen.narrate(
+    'Act 1, the disaster. A and B each read a counter, add one and write it back, under a lock. A is\n' +
+      'stopped after its read, its lease runs out, B takes its turn, and A comes back. There is no fence.',
+  );
+  const disaster = await pause('none', { lostUpdates: 1, staleWrite: 'accepted' });
+  screen.narrate('Two increments, and the counter says 1: the one of B is lost.');
 
   screen.narrate(
-    'A private etcd has been started. Storage comes next: it keeps a value and a version for\n' +
-      'every key, and overwrites a value only for a writer that comes with the same version.',
+    'Act 2, the walk-through of etcd’s contrib/lock: storage compares the version of each write.',
   );
-  await using storage = await open('storage', 'storage --listen localhost:0', (options) =>
-    startStorage([], options),
-  );
-  await storage.prints('storage listening on <url> (<addresses>)');
-  const { url } = storage.program;
-  const args = ['--endpoints', endpoint, '--storage', url];
+  await walkthrough(screen, interrupted, { flaw: true });
 
   screen.narrate(
-    'Client 1 takes the lock. The ID of the lease that it holds the lock by is its version.\n' +
-      'It stops before the write, as a program that is swapped out or collects garbage may.',
+    'Act 4, the cure. The rule "monotonic", and as the token the revision of the lock’s key, which\n' +
+      'grows from holder to holder. The same as in act 1 happens.',
   );
-  await using client1 = await open('client 1', `client 1 ${args.join(' ')}`, (options) =>
-    startClient(1, args, { ...options, tty: true }),
-  );
-  await client1.prints('<time> client 1 starts');
-  await client1.prints('<time> created etcd client and session');
-  const lease1 = await client1.prints('<time> acquired lock, version: <hex>');
-  await client1.prints(
-    `<time> please manually revoke the lease using 'etcdctl lease revoke ${lease1}' or wait for ` +
-      'it to expire, then start executing client 2 and hit any key...',
-  );
+  const cure = await pause('monotonic', { lostUpdates: 0, staleWrite: 'refused' });
+  screen.narrate('What was seen:');
+  process.stdout.write(`
+  act                     late write   updates lost   next holder
+  1  no fence             accepted     ${disaster.lostUpdates}              ${disaster.successor}
+  2  equal, lease ID      refused      0              served
+  3  the same, once more  -            0              locked out
+  4  monotonic, revision  refused      ${cure.lostUpdates}              ${cure.successor}
 
-  screen.narrate(
-    'Revoking the lease does at once what too long a pause does in the end: it frees the lock.',
-  );
-  const padded = lease1.padStart(16, '0'); // etcdctl writes all 16 digits of an ID
-  await runEtcdctl(endpoint, ['lease', 'list'], ['found 1 leases', padded]);
-  await runEtcdctl(endpoint, ['lease', 'revoke', lease1], [`lease ${padded} revoked`]);
-
-  screen.narrate('Client 2 gets the lock, by a lease of its own, and writes.');
-  await using client2 = await open('client 2', `client 2 ${args.join(' ')}`, (options) =>
-    startClient(2, args, options),
-  );
-  await client2.prints('<time> client 2 starts');
-  await client2.prints('<time> created etcd client and session');
-  const lease2 = await client2.prints('<time> acquired lock, version: <hex>');
-  await client2.prints('<time> this is client 2, continuing');
-  await client2.prints(`<time> successfully write a key to storage using lease ${lease2}`);
-  await client2.ends();
-
-  screen.narrate(
-    'A key is pressed: client 1 goes on as if it still held the lock, and writes too.',
-  );
-  client1.program.write('x');
-  await client1.prints('<time> resuming client 1');
-  await client1.prints(
-    '<time> expected fail to write to storage with old lease version: error: given version ' +
-      `(${lease1}) is different from the existing version (${lease2})`,
-  );
-  await client1.ends();
-
-  screen.narrate(
-    'The lock could not stop that write, but the version did: what client 2 wrote is there.\n' +
-      '(JSON has versions in decimal, messages have them in hex.)',
-  );
-  const request = '{"op":"read","key":"key0"}';
-  screen.show('reader', `POST ${url} ${request}`);
-  const response = await fetch(url, { method: 'POST', body: request });
-  const answer = await response.text();
-  screen.show('reader', answer);
-  const version = BigInt(`0x${lease2}`);
-  check('reader', `{"val":"value from client 2","version":${version},"err":""}`, answer);
+The pictures of acts 1 and 4 are .cache/demo-none.svg and .cache/demo-monotonic.svg.
+All of it and more: npm run lab
+`);
 }
 
-async function runEtcdctl(endpoint: string, args: string[], lines: string[]): Promise<void> {
-  await using terminal = await open('etcdctl', `etcdctl ${args.join(' ')}`, (options) =>
-    Program.start(etcdctl, ['--endpoints', endpoint, ...args], options),
-  );
-  for (const line of lines) await terminal.prints(line);
-  await terminal.ends();
-}
-
-async function open<P extends Program>(
-  label: (typeof labels)[number],
-  command: string,
-  start: (options: ProgramOptions) => P | Promise<P>,
-): Promise<Terminal<P>> {
-  interrupted.throwIfAborted();
-  return await Terminal.open(screen, label, command, start);
+/** Plays the cause `pause`, shows and draws it, and holds it against what has to come of it. */
+async function pause(fence: Fence, expected: Partial<Verdict>): Promise<Verdict> {
+  const { history, seen } = await play('pause', { fence, store: 'memory', signal: interrupted });
+  process.stdout.write(`\n${text(history, { width: process.stdout.columns ?? 100 })}`);
+  mkdirSync(cache, { recursive: true });
+  const title = `A is stopped for longer than its lease lives (fence: ${fence})`;
+  writeFileSync(join(cache, `demo-${fence}.svg`), svg(history, { title }));
+  for (const [name, value] of Object.entries(expected)) {
+    const found = seen[name as keyof Verdict];
+    if (found !== value)
+      throw new Error(`expected ${name} with ${fence} to be ${value}, got ${found}`);
+  }
+  return seen;
 }

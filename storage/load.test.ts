@@ -1,5 +1,5 @@
 // 64 connections at once: every answer right, memory flat. LOAD_SECONDS is how long each store is
-// under load: 3 by default, 30 with `npm run load`.
+// under load: 2 by default, 30 with `npm run load`.
 
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -11,7 +11,7 @@ import { text } from 'node:stream/consumers';
 import { expect, inject, onTestFinished, test } from 'vitest';
 import { startStorage } from '../scripts/lib/program.js';
 
-const SECONDS = Number(process.env.LOAD_SECONDS ?? 3);
+const SECONDS = Number(process.env.LOAD_SECONDS ?? 2);
 const CONNECTIONS = 64;
 
 const stores = {

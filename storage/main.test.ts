@@ -192,9 +192,9 @@ describe('storage', () => {
   });
 
   it.each([
-    ['memory', 1500, async () => []],
-    ['lmdb', 500, async () => ['--store', 'lmdb', '--data', await temporaryFolder()]],
-    ['etcd', 500, async () => ['--store', 'etcd', '--prefix', `/${randomUUID()}/`, ...ETCD]],
+    ['memory', 1000, async () => []],
+    ['lmdb', 300, async () => ['--store', 'lmdb', '--data', await temporaryFolder()]],
+    ['etcd', 300, async () => ['--store', 'etcd', '--prefix', `/${randomUUID()}/`, ...ETCD]],
   ])(
     'with the %s store survives %i random bodies, and so does its data',
     async (...of) => {

@@ -9,7 +9,7 @@ export type Cause = {
   /** One line for the list. */
   readonly about: string;
   /** Members of etcd. Default 1. */
-  readonly members?: 3;
+  readonly members?: 1 | 3;
   readonly play: (stage: Stage) => Promise<void>;
   /** What has to come of it; what is left out may be either way. */
   readonly expect: (fence: Fence, store: StoreKind) => Partial<Verdict>;

@@ -7,11 +7,12 @@ import { exitCode, interruption } from '../lib/interruption.js';
 import { type CauseName, causes } from './causes.js';
 import { check, lostUpdates, shortestExplanation } from './checker.js';
 import { type Event, encodeEvent } from './history.js';
+import { play } from './play.js';
 import { soak } from './soak.js';
 import { KEY, Stage } from './stage.js';
 import { type Fence, fences, type StoreKind, storeKinds } from './storage.js';
 import { html, svg, text } from './timeline/index.js';
-import { type Verdict, verdict } from './verdict.js';
+import type { Verdict } from './verdict.js';
 
 type Flags = {
   fence?: Fence;
@@ -57,11 +58,17 @@ const code = await new Promise<number>((resolve) =>
     .option('--minutes <number>', 'of the soak', positive, 1)
     .option('--seed <number>', 'of the soak: which faults, and when', positive, 1)
     .action((cause: CauseName | 'all' | 'soak' | undefined, flags: Flags) =>
-      (cause === 'soak' ? endure(flags) : run(cause, flags)).then(resolve),
+      (cause === 'soak' ? endure(flags) : run(cause, flags)).then(resolve, fail),
     )
     .parse(),
 );
 process.exit(interrupted.aborted ? exitCode(interrupted.reason) : code);
+
+/** Being told to end ends all waiting; everything has been undone by then. */
+function fail(error: unknown): never {
+  if (interrupted.aborted) process.exit(exitCode(interrupted.reason));
+  throw error;
+}
 
 async function run(cause: CauseName | 'all' | undefined, flags: Flags): Promise<number> {
   if (cause === undefined) {
@@ -76,9 +83,8 @@ async function run(cause: CauseName | 'all' | undefined, flags: Flags): Promise<
     console.log(`\n${name}: ${causes[name].about}\n`);
     row(COLUMNS.map(([title]) => title));
     for (const fence of flags.fence ? [flags.fence] : (Object.keys(fences) as Fence[])) {
-      if (interrupted.aborted) return 1;
-      const history = await play(name, fence, flags.store);
-      const seen = verdict(history);
+      const options = { fence, store: flags.store, signal: interrupted };
+      const { history, seen } = await play(name, options);
       const expected = causes[name].expect(fence, flags.store);
       const as = Object.entries(expected).every(
         ([key, value]) => seen[key as keyof Verdict] === value,
@@ -119,15 +125,6 @@ function positive(text: string): number {
   const number = Number(text);
   if (number > 0) return number;
   throw new InvalidArgumentError('expected a number above 0');
-}
-
-async function play(name: CauseName, fence: Fence, store: StoreKind): Promise<readonly Event[]> {
-  const cause = causes[name];
-  const members = 'members' in cause ? cause.members : 1;
-  await using stage = await Stage.open({ fence, store, members });
-  await cause.play(stage);
-  await stage.complete();
-  return stage.history;
 }
 
 /** The run itself: in the terminal, what is wrong with it, and the files that were asked for. */

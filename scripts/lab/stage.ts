@@ -20,6 +20,8 @@ export type StageOptions = {
   store: StoreKind;
   /** Default 1. */
   members?: 1 | 3;
+  /** Ends all waiting with its reason. */
+  signal?: AbortSignal;
 };
 
 /** Seconds to ask for; etcd grants 2 for it with its default settings. */
@@ -140,21 +142,32 @@ export class Stage implements AsyncDisposable {
 
   /** Resolves with the first event in the history, from index `from` on, that `is` is true of. */
   until<E extends Event>(is: (event: Event) => event is E, wanted: string, from = 0): Promise<E> {
+    const { signal } = this.#options;
     return new Promise((resolve, reject) => {
+      const stop = () => {
+        clearTimeout(timer);
+        this.#looks.delete(look);
+        signal?.removeEventListener('abort', abort);
+      };
+      const abort = () => {
+        stop();
+        reject(signal?.reason);
+      };
       const look = () => {
         const found = this.history.slice(from).find(is);
         if (!found) return;
-        clearTimeout(timer);
-        this.#looks.delete(look);
+        stop();
         resolve(found);
       };
       const timer = setTimeout(() => {
-        this.#looks.delete(look);
+        stop();
         const said = this.#programs.map(({ stderr }) => stderr).join('');
         reject(new Error(`expected ${wanted} within ${PATIENCE / 1000} s\n${said}`));
       }, PATIENCE);
       this.#looks.add(look);
-      look();
+      signal?.addEventListener('abort', abort);
+      if (signal?.aborted) abort();
+      else look();
     });
   }
 

@@ -37,12 +37,12 @@ export class Terminal<P extends Program> implements AsyncDisposable {
     return line === null ? this.#ended(expected) : check(this.label, expected, line);
   }
 
-  /** Checks that it ends without another line, with exit code 0. */
-  async ends(): Promise<void> {
-    const expected = 'to end with exit code 0';
+  /** Checks that it ends without another line, with that exit code. */
+  async ends(code = 0): Promise<void> {
+    const expected = `to end with exit code ${code}`;
     const line = await this.#next(expected);
     if (line !== null) throw new UnexpectedError(this.label, expected, `it printed: ${line}`);
-    if ((await this.program.exited).code !== 0) await this.#ended(expected);
+    if ((await this.program.exited).code !== code) await this.#ended(expected);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
