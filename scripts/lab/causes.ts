@@ -1,6 +1,7 @@
 // Every way a lease falsely expires that the lab really does, as a story of two workers, A and B. Each
 // reads a counter, adds one and writes it back; A loses the lock between the two, and goes on.
 
+import { type LockName, locks } from './locks.js';
 import type { Actor, Stage } from './stage.js';
 import type { Fence, StoreKind } from './storage.js';
 import type { Verdict } from './verdict.js';
@@ -10,6 +11,8 @@ export type Cause = {
   readonly about: string;
   /** Members of etcd. Default 1. */
   readonly members?: 1 | 3;
+  /** Only these locks know it. Default: all. */
+  readonly locks?: readonly LockName[];
   readonly play: (stage: Stage) => Promise<void>;
   /** What has to come of it; what is left out may be either way. */
   readonly expect: (fence: Fence, store: StoreKind) => Partial<Verdict>;
@@ -68,7 +71,7 @@ export const causes = {
     },
   },
   partition: {
-    about: 'A is cut off from etcd, and from nothing else',
+    about: 'A is cut off from where its lock is, and from nothing else',
     expect: usual,
     async play(stage) {
       const [a, b] = await begin(stage);
@@ -129,9 +132,49 @@ export const causes = {
       await succeed(b);
     },
   },
+  release: {
+    about: 'A releases late, when its lock has run out and B has it: does it release that of B?',
+    expect: () => ({ lostUpdates: 0, staleWrite: undefined, successor: 'served' }),
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      const c = await stage.worker('C');
+      a.pause();
+      await a.leaves();
+      await b.acquire();
+      await b.ask('read', 1);
+      a.tell('release');
+      a.resume();
+      // Answered when the release is over.
+      await a.ask('read', 2);
+      const freed = await stage.isFree();
+      if (freed) {
+        await c.acquire();
+        await c.ask('read', 1);
+      }
+      await b.ask('write', 2);
+      if (freed) await c.ask('write', 2);
+    },
+  },
+  failover: {
+    about: 'the redis-server fails while A holds the lock, and its replica has not heard of it',
+    locks: ['redis', 'redis-del', 'redlock'],
+    expect: usual,
+    async play(stage) {
+      const { nth, endpoints, failover } = await stage.replica();
+      const [a, b] = [await stage.worker('A'), await stage.worker('B', endpoints)];
+      // Of five servers it has three, no more than it needs.
+      a.cutOff(nth + 1);
+      await a.acquire();
+      await a.ask('read', 1);
+      await failover();
+      await succeed(b);
+      await a.ask('write', 2);
+    },
+  },
   leader: {
     about: 'the leader of three members is killed while A holds the lock',
     members: 3,
+    locks: ['mutex', 'etcd3'],
     expect: (fence) => ({ lostUpdates: 0, successor: fence === 'equal' ? 'locked out' : 'served' }),
     async play(stage) {
       const [a, b] = await begin(stage);
@@ -144,6 +187,29 @@ export const causes = {
 } satisfies Record<string, Cause>;
 
 export type CauseName = keyof typeof causes;
+
+/** Whether the cause is one for that lock. */
+export function appliesTo(name: CauseName, lock: LockName): boolean {
+  const cause: Cause = causes[name];
+  return cause.locks?.includes(lock) ?? true;
+}
+
+/** What has to come of a cause with that lock. */
+export function expected(
+  name: CauseName,
+  lock: LockName,
+  fence: Fence,
+  store: StoreKind,
+): Partial<Verdict> {
+  if (locks[lock].fencing) return causes[name].expect(fence, store);
+  // All requests carry the same token, 0: nobody is told from another by it.
+  const open: Partial<Verdict> = causes[name].expect('none', store);
+  const stolen = name === 'release' && lock === 'redis-del' ? { lostUpdates: 1 } : {};
+  if (fence === 'none' || fence === 'equal') return { ...open, ...stolen };
+  // A fence that is worth its name lets nothing in without a token: such a lock is of no use there.
+  const staleWrite = open.staleWrite && 'refused';
+  return { lostUpdates: 0, successor: 'locked out', staleWrite };
+}
 
 /** Milliseconds. */
 const BLOCK = 8000;

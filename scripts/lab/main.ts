@@ -4,9 +4,10 @@
 import { writeFileSync } from 'node:fs';
 import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import { exitCode, interruption } from '../lib/interruption.js';
-import { type CauseName, causes } from './causes.js';
+import { appliesTo, type CauseName, causes, expected } from './causes.js';
 import { check, lostUpdates, shortestExplanation } from './checker.js';
 import { type Event, encodeEvent } from './history.js';
+import { type LockName, locks } from './locks.js';
 import { play } from './play.js';
 import { soak } from './soak.js';
 import { KEY, Stage } from './stage.js';
@@ -16,6 +17,7 @@ import type { Verdict } from './verdict.js';
 
 type Flags = {
   fence?: Fence;
+  lock: LockName;
   store: StoreKind;
   timeline?: string;
   history?: string;
@@ -29,9 +31,10 @@ const COLUMNS = [
   ['lost updates', 14],
   ['late write', 12],
   ['successor', 12],
-  ['etcd took it', 14],
+  ['taken', 10],
   ['A knew', 10],
   ['B had it', 10],
+  ['two at once', 13],
   ['as it has to be', 0],
 ] as const;
 
@@ -52,6 +55,11 @@ const code = await new Promise<number>((resolve) =>
       ]),
     )
     .addOption(new Option('--fence <rule>', 'only this rule').choices(Object.keys(fences)))
+    .addOption(
+      new Option('--lock <name>', 'this lock in place of ours')
+        .choices(Object.keys(locks))
+        .default('mutex'),
+    )
     .addOption(new Option('--store <kind>', 'of storage').choices(storeKinds).default('memory'))
     .option('--timeline <file>', 'draw the run, with --fence: .svg or .html')
     .option('--history <file>', 'write down the run, with --fence: a line of JSON for each event')
@@ -80,13 +88,17 @@ async function run(cause: CauseName | 'all' | undefined, flags: Flags): Promise<
   }
   let well = true;
   for (const name of cause === 'all' ? names : [cause]) {
+    if (!appliesTo(name, flags.lock)) {
+      console.log(`\n${name}: does not apply to the lock ${flags.lock}`);
+      continue;
+    }
     console.log(`\n${name}: ${causes[name].about}\n`);
     row(COLUMNS.map(([title]) => title));
     for (const fence of flags.fence ? [flags.fence] : (Object.keys(fences) as Fence[])) {
-      const options = { fence, store: flags.store, signal: interrupted };
+      const options = { fence, store: flags.store, lock: flags.lock, signal: interrupted };
       const { history, seen } = await play(name, options);
-      const expected = causes[name].expect(fence, flags.store);
-      const as = Object.entries(expected).every(
+      const wanted = expected(name, flags.lock, fence, flags.store);
+      const as = Object.entries(wanted).every(
         ([key, value]) => seen[key as keyof Verdict] === value,
       );
       well &&= as;
@@ -154,6 +166,7 @@ function cells(fence: Fence, seen: Verdict, as: boolean): string[] {
     seconds(seen.takenAfter),
     seconds(seen.noticedAfter, true),
     seconds(seen.succeededAfter),
+    seen.together ? 'yes' : 'no',
     as ? 'yes' : 'NO',
   ];
 }

@@ -12,20 +12,24 @@ import { Program } from '../lib/program.js';
 import { type FaultProxy, startProxy } from '../lib/proxy.js';
 import { is, type Of } from './decisions.js';
 import { decodeEvent, type Event, now } from './history.js';
+import { type LockName, locks } from './locks.js';
+import { type Redis, startRedis } from './redis.js';
 import type { Fence, StorageOptions, StoreKind } from './storage.js';
 import type { WorkerOptions } from './worker.js';
 
 export type StageOptions = {
   fence: Fence;
   store: StoreKind;
+  /** Default `mutex`, the one of this package. */
+  lock?: LockName;
   /** Default 1. */
   members?: 1 | 3;
   /** Ends all waiting with its reason. */
   signal?: AbortSignal;
 };
 
-/** Seconds to ask for; etcd grants 2 for it with its default settings. */
-const TTL = 1;
+/** Seconds: the least that etcd grants with its default settings. */
+const TTL = 2;
 const LOCK = '/lab';
 /** The counter in storage. */
 export const KEY = 'counter';
@@ -40,6 +44,7 @@ export class Stage implements AsyncDisposable {
   readonly #programs: Program[] = [];
   readonly #disposables: (() => Promise<unknown>)[] = [];
   #etcd: Etcd | undefined;
+  #redis: Redis | undefined;
   #storage: Program | undefined;
   #url = '';
   #data = '';
@@ -64,26 +69,42 @@ export class Stage implements AsyncDisposable {
     return this.#etcd;
   }
 
-  /** A worker, reached through proxies of its own: to `etcd` and to `storage`. */
-  async worker(name: string): Promise<Actor> {
-    const [etcd, storage] = [
-      await startProxy(this.etcd.endpoints[0] ?? ''),
-      await startProxy(this.#url),
-    ];
-    this.#disposables.push(
-      async () => etcd[Symbol.asyncDispose](),
-      async () => storage[Symbol.asyncDispose](),
-    );
+  get lock(): LockName {
+    return this.#options.lock ?? 'mutex';
+  }
+
+  /**
+   * A worker, reached through proxies of its own: to where its lock is, and to `storage`.
+   *
+   * @param redis the servers that it knows; default: those that are there
+   */
+  async worker(name: string, redis = this.#redis?.endpoints ?? []): Promise<Actor> {
+    const servers: FaultProxy[] = [];
+    const [first = '', ...others] = this.etcd.endpoints;
+    for (const endpoint of redis.length > 0 ? redis : [first])
+      servers.push(await this.#proxy(endpoint));
+    const endpoints = servers.map((proxy) => proxy.endpoint);
+    const storage = await this.#proxy(this.#url);
     const options: WorkerOptions = {
       name,
-      endpoints: [etcd.endpoint, ...this.etcd.endpoints.slice(1)],
+      lock: this.lock,
+      options: {
+        name: LOCK,
+        ttl: TTL,
+        endpoints: [...endpoints, ...others],
+        redis: endpoints.map((endpoint) => endpoint.replace('http:', 'redis:')),
+      },
       storage: storage.endpoint,
-      lock: LOCK,
-      ttl: TTL,
       key: KEY,
     };
     const program = this.#run('worker.ts', options);
-    return new Actor(this, name, program, { etcd, storage });
+    return new Actor(this, name, program, { servers, storage });
+  }
+
+  async #proxy(target: string): Promise<FaultProxy> {
+    const proxy = await startProxy(target);
+    this.#disposables.push(async () => proxy[Symbol.asyncDispose]());
+    return proxy;
   }
 
   /** Ends storage as a crash does, and starts it again in the same place. */
@@ -97,6 +118,39 @@ export class Stage implements AsyncDisposable {
     const leader = await this.#leader();
     this.tell({ who: leader.name, what: 'fault', fault: 'killed', over: false });
     await leader.kill();
+  }
+
+  /**
+   * Gives the server whose vote makes the majority a replica that hears of nothing from now on: its
+   * number, the servers as they are after the failover, and the failover itself.
+   */
+  async replica(): Promise<{ nth: number; endpoints: string[]; failover: () => Promise<void> }> {
+    const redis = this.#redis;
+    if (!redis) throw new Error('expected a lock on redis');
+    const { endpoints } = redis;
+    const nth = Math.floor(endpoints.length / 2);
+    const replica = await redis.replica(nth);
+    return {
+      nth,
+      endpoints: endpoints.with(nth, replica.endpoint),
+      failover: async () => {
+        this.tell({ who: `redis${nth + 1}`, what: 'fault', fault: 'killed', over: false });
+        await replica.promote();
+      },
+    };
+  }
+
+  /** Takes the lock from its holder, without asking it. */
+  async takeAway(key: string): Promise<void> {
+    const lease = key.split('/').at(-1) ?? '';
+    if (this.#redis) await this.#redis.forget(LOCK);
+    else await this.etcd.ctl('lease', 'revoke', lease);
+  }
+
+  /** Whether nobody has the lock, by where it is, at this moment. */
+  async isFree(): Promise<boolean> {
+    if (this.#redis) return (await this.#redis.holder(LOCK)) === undefined;
+    return (await this.etcd.ctl('get', '--prefix', '--keys-only', `${LOCK}/`)) === '';
   }
 
   async #leader(): Promise<Member> {
@@ -127,7 +181,7 @@ export class Stage implements AsyncDisposable {
       const killed = about.some((event) => event.what === 'fault' && event.fault === 'killed');
       const released = about.some(is('releases'));
       const taken = this.history.filter(is('left')).some((event) => event.key === key);
-      if (killed || released || !taken) continue;
+      if (killed || released || !taken || !locks[this.lock].tells) continue;
       await this.until(
         (event): event is Event => event.what === 'lost' && event.who === who,
         `${who} to learn that it lost the lock`,
@@ -183,6 +237,8 @@ export class Stage implements AsyncDisposable {
     const client = await connect({ endpoints: this.etcd.endpoints });
     this.#disposables.push(async () => client.close());
     await this.#watchQueue(client);
+    const { servers } = locks[this.lock];
+    if (servers > 0) await this.#startRedis(servers);
     await this.#startStorage(0);
     this.#disposables.push(async () => this.#storage?.[Symbol.asyncDispose]());
   }
@@ -198,16 +254,32 @@ export class Stage implements AsyncDisposable {
   async #watchQueue(client: Etcd3): Promise<void> {
     const watcher = await client.watch().prefix(`${LOCK}/`).create();
     this.#disposables.push(async () => watcher.cancel());
-    const tokens = new Map<string, bigint>();
+    const places = new Map<string, { key: string; token: bigint }>();
     watcher.on('put', (kv) => {
-      const [key, token] = [kv.key.toString(), BigInt(kv.create_revision)];
-      tokens.set(key, token);
-      this.#add({ at: now(), what: 'queued', key, token });
+      // Named by its lease: not all locks have a key for each holder.
+      const key = `${LOCK}/${BigInt(kv.lease).toString(16)}`;
+      const place = { key, token: BigInt(kv.create_revision) };
+      places.set(kv.key.toString(), place);
+      this.#add({ at: now(), what: 'queued', ...place });
     });
     watcher.on('delete', (kv) => {
-      const key = kv.key.toString();
-      const [token, revision] = [tokens.get(key) ?? 0n, BigInt(kv.mod_revision)];
-      this.#add({ at: now(), what: 'left', key, token, revision });
+      const place = places.get(kv.key.toString());
+      if (!place) return;
+      this.#add({ at: now(), what: 'left', ...place, revision: BigInt(kv.mod_revision) });
+    });
+  }
+
+  /** Redis has no queue and no revision; what its servers show is counted in their place. */
+  async #startRedis(servers: number): Promise<void> {
+    const redis = await startRedis(servers);
+    this.#redis = redis;
+    this.#disposables.push(async () => redis[Symbol.asyncDispose]());
+    let count = 0n;
+    let place: { key: string; token: bigint } | undefined;
+    await redis.watch(LOCK, (holder) => {
+      if (place) this.#add({ at: now(), what: 'left', ...place, revision: ++count });
+      place = holder === undefined ? undefined : { key: `${LOCK}/${holder}`, token: ++count };
+      if (place) this.#add({ at: now(), what: 'queued', ...place });
     });
   }
 
@@ -239,7 +311,7 @@ export class Actor {
     private readonly stage: Stage,
     readonly name: string,
     private readonly program: Program,
-    private readonly proxies: { etcd: FaultProxy; storage: FaultProxy },
+    private readonly proxies: { servers: readonly FaultProxy[]; storage: FaultProxy },
   ) {}
 
   /** Does not wait. What it is told while it is paused it does afterwards. */
@@ -282,7 +354,7 @@ export class Actor {
     return this.holds(this.stage.history.length);
   }
 
-  /** Resolves when etcd has taken the lock from it, or it has released it. */
+  /** Resolves when the lock was taken from it, or it has released it. */
   async leaves(held?: Of<'holds'>): Promise<void> {
     const { key } = held ?? (await this.holds());
     await this.stage.until(
@@ -293,10 +365,9 @@ export class Actor {
 
   async revoke(held?: Of<'holds'>): Promise<void> {
     const { key } = held ?? (await this.holds());
-    const lease = key?.split('/').at(-1) ?? '';
     this.#fault('its lease is revoked', false);
     // It may be gone by itself.
-    await this.stage.etcd.ctl('lease', 'revoke', lease).catch(() => {});
+    await this.stage.takeAway(key ?? '').catch(() => {});
   }
 
   /** Keeps its event loop busy for so many milliseconds; then it writes, before anything else. */
@@ -320,14 +391,16 @@ export class Actor {
     await this.program[Symbol.asyncDispose]();
   }
 
-  cutOff(): void {
-    this.proxies.etcd.swallow();
-    this.#fault('cut off from etcd', false);
+  /** From where its lock is; of several servers, from those from `first` on. */
+  cutOff(first = 0): void {
+    const servers = this.proxies.servers.slice(first);
+    for (const proxy of servers) proxy.swallow();
+    if (servers.length > 0) this.#fault(`cut off from ${this.#place}`, false);
   }
 
   reconnect(): void {
-    this.#fault('cut off from etcd', true);
-    this.proxies.etcd.pass();
+    this.#fault(`cut off from ${this.#place}`, true);
+    for (const proxy of this.proxies.servers) proxy.pass();
   }
 
   /** Holds back what it sends to storage; resolves, once something is held back, with how to let go. */
@@ -342,6 +415,10 @@ export class Actor {
       this.#fault('its write is on the way', true);
       storage.pass();
     };
+  }
+
+  get #place(): string {
+    return locks[this.stage.lock].servers > 0 ? 'redis' : 'etcd';
   }
 
   #fault(fault: string, over: boolean): void {

@@ -30,3 +30,11 @@ test('the times are counted from the fault, and from when etcd took the lock', (
     at((event) => event.what === 'holds' && event.who !== 'client 1') - fault,
   );
 });
+
+test('who does not know that it lost the lock holds it together with the next one', () => {
+  const history = pause('none');
+  expect(verdict(history).together).toBe(true);
+  const left = history.findIndex(({ what }) => what === 'left');
+  const told = { at: history[left]?.at ?? 0, who: 'client 1', what: 'lost', reason: 'expired' };
+  expect(verdict(history.toSpliced(left, 0, told as Event)).together).toBe(false);
+});

@@ -18,6 +18,8 @@ export type Verdict = {
   noticedAfter: number | undefined;
   /** Milliseconds from the fault until B held the lock. */
   succeededAfter: number | undefined;
+  /** Whether two workers took themselves for the holder at once. */
+  together: boolean;
 };
 
 /** Of two workers: A is the one that asks for the lock first. */
@@ -25,7 +27,10 @@ export function verdict(history: readonly Event[]): Verdict {
   const [a = '', b = ''] = new Set(history.filter(is('asks')).map(({ who }) => who));
   const held = history.filter(is('holds')).find(({ who }) => who === a);
   const left = history.filter(is('left')).find(({ key }) => key === held?.key)?.at;
-  const fault = history.find(is('fault'))?.at;
+  // Of several, the one that cost it the lock.
+  const fault = history
+    .filter(is('fault'))
+    .findLast(({ at, over }) => !over && at <= (left ?? Number.POSITIVE_INFINITY))?.at;
   const lost = history.filter(is('lost')).find(({ who }) => who === a)?.at;
   const next = history.filter(is('holds')).find(({ who }) => who === b)?.at;
   const late = writes(history, a).filter(({ at }) => left !== undefined && at > left);
@@ -38,7 +43,21 @@ export function verdict(history: readonly Event[]): Verdict {
     takenAfter: between(fault, left),
     noticedAfter: between(left, lost),
     succeededAfter: between(fault, next),
+    together: together(history),
   };
+}
+
+/** A worker takes itself for the holder until it releases, learns of the loss, or is killed. */
+function together(history: readonly Event[]): boolean {
+  const holders = new Set<string>();
+  return history
+    .toSorted((a, b) => a.at - b.at)
+    .some((event) => {
+      if (event.what === 'holds') holders.add(event.who);
+      else if (is('releases')(event) || is('lost')(event)) holders.delete(event.who);
+      else if (is('fault')(event) && event.fault === 'killed') holders.delete(event.who);
+      return holders.size > 1;
+    });
 }
 
 /** What the worker was told of each of its writes. */

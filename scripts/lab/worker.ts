@@ -1,4 +1,4 @@
-// A holder of the lock as a process of its own: takes the lock of the library, reads a counter in
+// A holder of a lock as a process of its own: takes the lock that it is given, reads a counter in
 // storage and writes it back one higher, and keeps on as if it held the lock whatever happens to it,
 // because that is what a holder does that does not know. Does what it is told on standard input, a
 // word a line, and tells each event on standard output, a line of JSON.
@@ -7,19 +7,17 @@ import { request } from 'node:http';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connect, Mutex, Session } from '../../client/concurrency/index.js';
 import { decodeResponse, encodeRequest } from '../../storage/protocol.js';
 import { type Answer, encodeEvent, now, type Request, type Worker } from './history.js';
+import { type LockName, type LockOptions, locks } from './locks.js';
 
 /** What a worker is started with, as JSON. */
 export type WorkerOptions = {
   name: string;
-  endpoints: readonly string[];
+  lock: LockName;
+  options: LockOptions;
   /** Where storage listens. */
   storage: string;
-  lock: string;
-  /** Seconds. */
-  ttl: number;
   /** The counter in storage. */
   key: string;
 };
@@ -27,10 +25,8 @@ export type WorkerOptions = {
 type Told<What extends Worker['what']> = Omit<Extract<Worker, { what: What }>, 'who' | 'what'>;
 
 const options: WorkerOptions = JSON.parse(process.argv[2] ?? '');
-const etcd = await connect({ endpoints: options.endpoints });
-let session: Session | undefined;
-let mutex: Mutex | undefined;
-/** Kept after the release: a holder that does not know goes on with it. */
+const lock = await locks[options.lock].open(options.options);
+/** Kept after the release: a holder that does not know goes on with it. 0: the lock hands out none. */
 let token = 0n;
 let counter = 0;
 let requests = 0;
@@ -66,22 +62,18 @@ async function perform(command: string, argument: number): Promise<void> {
 
 async function acquire(): Promise<void> {
   tell('asks', {});
-  const own = await Session.create(etcd, { ttl: options.ttl });
-  session = own;
-  mutex = new Mutex(own, options.lock);
-  await mutex.lock();
-  token = mutex.token;
-  tell('holds', { token, key: mutex.key });
-  own.signal.addEventListener('abort', () => {
-    const { reason } = own.signal.reason;
+  const { lost, ...grant } = await lock.acquire();
+  token = grant.token ?? 0n;
+  tell('holds', grant);
+  lost?.addEventListener('abort', () => {
+    const { reason } = lost.reason;
     if (reason !== 'closed') tell('lost', { reason });
   });
 }
 
 async function release(): Promise<void> {
   tell('releases', {});
-  await mutex?.unlock();
-  await session?.close();
+  await lock.release();
 }
 
 /** `think`: milliseconds at most between the read and the write. */
@@ -95,7 +87,7 @@ async function work(think: number): Promise<void> {
       await release();
     } catch (error) {
       tell('fails', { reason: (error as Error).message });
-      session?.close().catch(() => {});
+      lock.release().catch(() => {});
     }
   }
 }
