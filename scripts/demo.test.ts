@@ -1,4 +1,5 @@
-// Runs the demo as a whole, well and badly, and looks for what it leaves behind.
+// Runs the demo's walk-through, well and badly, and looks for what it leaves behind. The whole tour is
+// checked by itself: `npm run demo` ends with 0 only if each act ended as it has to.
 
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -8,31 +9,13 @@ import { expect, onTestFinished, test } from 'vitest';
 import { trace } from './lib/leftovers.js';
 import { Program, type ProgramOptions } from './lib/program.js';
 
-const command = [
+const walkthrough = [
   process.execPath,
   '--import',
   'tsx',
   fileURLToPath(new URL('./demo.ts', import.meta.url)),
+  '--walkthrough',
 ];
-const walkthrough = [...command, '--walkthrough'];
-
-test('the tour goes from the disaster to the cure, draws both, and leaves nothing else behind', async () => {
-  const { program, leftovers } = await start(command);
-  expect(await program.exited).toEqual({ code: 0, signal: null });
-  expect(program.stderr).toBe('');
-  expect(program.stdout).toMatch(/✓ counter = 1, stale.*unexpected fail to write.*✗ stale token/s);
-  expect(program.stdout.split('\n').slice(-8)).toEqual([
-    '  1  no fence             accepted     1              served',
-    '  2  equal, lease ID      refused      0              served',
-    '  3  the same, once more  -            0              locked out',
-    '  4  monotonic, revision  refused      0              served',
-    '',
-    'The pictures of acts 1 and 4 are .cache/demo-none.svg and .cache/demo-monotonic.svg.',
-    'All of it and more: npm run lab',
-    '',
-  ]);
-  expect(await leftovers()).toEqual([]);
-});
 
 test('it plays the walk-through to its end and leaves nothing behind', async () => {
   const { program, leftovers } = await start(walkthrough);

@@ -192,9 +192,9 @@ describe('storage', () => {
   });
 
   it.each([
-    ['memory', 1000, async () => []],
-    ['lmdb', 300, async () => ['--store', 'lmdb', '--data', await temporaryFolder()]],
-    ['etcd', 300, async () => ['--store', 'etcd', '--prefix', `/${randomUUID()}/`, ...ETCD]],
+    ['memory', 600, async () => []],
+    ['lmdb', 200, async () => ['--store', 'lmdb', '--data', await temporaryFolder()]],
+    ['etcd', 200, async () => ['--store', 'etcd', '--prefix', `/${randomUUID()}/`, ...ETCD]],
   ])(
     'with the %s store survives %i random bodies, and so does its data',
     async (...of) => {
