@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { generate } from 'selfsigned';
 import { describe, expect, inject, type TestContext, test } from 'vitest';
 import { runEtcdctl } from '../scripts/lib/etcd.js';
-import { startClient, startStorage } from '../scripts/lib/program.js';
+import { type Program, startClient, startStorage } from '../scripts/lib/program.js';
 
 const ETCD = ['--endpoints', inject('etcd').join(',')];
 
@@ -38,9 +38,8 @@ describe.concurrent.each(cases)('--fence $fence --store $store', ({ fence, args 
       ...(await args(onTestFinished)),
     ]);
     const one = start(1);
-    const lease = / lease revoke ([\da-f]+)'/.exec(await one.line('hit any key'))?.[1] ?? '';
     const old = token(await one.line('acquired lock'));
-    await runEtcdctl([...ETCD, 'lease', 'revoke', lease]);
+    await revoke(one);
     const tokens = [old];
     for (let i = 0; i < 3; i++) {
       const two = start(2);
@@ -65,8 +64,7 @@ test.concurrent('with monotonic the old holder that writes first does not shut t
 }) => {
   const { start } = await stage(onTestFinished, ['--fence', 'monotonic']);
   const one = start(1);
-  const lease = / lease revoke ([\da-f]+)'/.exec(await one.line('hit any key'))?.[1] ?? '';
-  await runEtcdctl([...ETCD, 'lease', 'revoke', lease]);
+  await revoke(one);
   const other = start(1);
   await other.line('hit any key');
   one.write('x');
@@ -80,9 +78,8 @@ test.concurrent('with holder the old holder is refused even before its successor
 }) => {
   const { start } = await stage(onTestFinished, ['--fence', 'holder']);
   const one = start(1);
-  const lease = / lease revoke ([\da-f]+)'/.exec(await one.line('hit any key'))?.[1] ?? '';
   const old = token(await one.line('acquired lock'));
-  await runEtcdctl([...ETCD, 'lease', 'revoke', lease]);
+  await revoke(one);
   const other = start(1);
   await other.line('hit any key');
   const successor = token(await other.line('acquired lock'));
@@ -156,6 +153,12 @@ async function stage(onTestFinished: AtEnd, args: string[]) {
       return client;
     },
   };
+}
+
+/** Revokes the lease that a client 1 names when it waits for a key. */
+async function revoke(one: Program): Promise<void> {
+  const lease = / lease revoke ([\da-f]+)'/.exec(await one.line('hit any key'))?.[1] ?? '';
+  await runEtcdctl([...ETCD, 'lease', 'revoke', lease]);
 }
 
 function token(line: string): bigint {

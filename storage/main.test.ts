@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest';
 import { startEtcd } from '../scripts/lib/etcd.js';
 import { Program, startClient, startStorage } from '../scripts/lib/program.js';
+import { generator, type Random } from '../scripts/lib/random.js';
 import { decodeRequest, decodeResponse } from './protocol.js';
 
 const MAIN = fileURLToPath(new URL('../dist/storage/main.js', import.meta.url));
@@ -383,19 +384,6 @@ describe('the health of storage', () => {
     expect((await ask(program.url, write))[1]).toContain('not found or expired');
   });
 });
-
-type Random = (below: number) => number;
-
-/** The generator mulberry32: integers from 0 to `below` - 1. */
-function generator(seed: number): Random {
-  let state = seed | 0;
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return Math.floor((((t ^ (t >>> 14)) >>> 0) / 2 ** 32) * below);
-  };
-}
 
 /** Half well-formed requests on few keys and versions, half damaged ones and pure noise. */
 function randomBody(random: Random): Buffer {

@@ -1,6 +1,8 @@
 // Workers that take turns for minutes, under faults from a seeded schedule: the same seed does the same
 // things to the same workers, though not at the very same moments. The history is judged at the end.
 
+import { setTimeout as sleep } from 'node:timers/promises';
+import { generator } from '../lib/random.js';
 import type { Of } from './decisions.js';
 import type { Actor, Stage } from './stage.js';
 
@@ -28,7 +30,7 @@ export async function soak(stage: Stage, { minutes, seed, signal }: SoakOptions)
     if (!worker || !fault) continue;
     // Only who holds the lock can lose it.
     const held = await worker.holdsNext();
-    await wait(random(THINK));
+    await sleep(random(THINK));
     workers[i] = await fault(worker, held, () => stage.worker(`${names[i]}${round}`));
   }
   for (const worker of workers) await worker.kill();
@@ -66,18 +68,3 @@ const FAULTS: Fault[] = [
     return next;
   },
 ];
-
-function wait(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
-}
-
-/** The generator mulberry32: integers from 0 to `below` - 1. */
-function generator(seed: number): (below: number) => number {
-  let state = seed | 0;
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return Math.floor((((t ^ (t >>> 14)) >>> 0) / 2 ** 32) * below);
-  };
-}

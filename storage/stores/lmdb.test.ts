@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { open } from 'lmdb';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { Program } from '../../scripts/lib/program.js';
+import { generator } from '../../scripts/lib/random.js';
 import { FolderInUse, LmdbStore } from './lmdb.js';
 import { type Entry, Unavailable } from './store.js';
 
@@ -297,7 +298,7 @@ describe('the lmdb store', () => {
 /** Ten times on one folder: opens it, writes from many sides, kills, and looks what is there. */
 async function killRepeatedly(seed: number): Promise<void> {
   const folder = await temporaryFolder();
-  const random = randomFrom(seed);
+  const random = generator(seed);
   const acknowledged = new Map<string, bigint>();
   for (let round = 0; round < 10; round++) {
     let left = 1 + random(300);
@@ -415,13 +416,4 @@ async function temporaryFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'lmdb-test-'));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   return folder;
-}
-
-/** Numbers below a limit, the same for the same seed: a linear congruential generator. */
-function randomFrom(seed: number): (limit: number) => number {
-  let state = seed;
-  return (limit) => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return Math.floor((state / 2 ** 32) * limit);
-  };
 }
