@@ -1,8 +1,10 @@
 // Every way a lease falsely expires that the lab really does, as a story of two workers, A and B. Each
 // reads a counter, adds one and writes it back; A loses the lock between the two, and goes on.
 
+import { setTimeout as sleep } from 'node:timers/promises';
+import { libfaketime, MISSING } from './clock.js';
 import { type LockName, locks } from './locks.js';
-import type { Actor, Stage } from './stage.js';
+import { type Actor, type MemberStatus, type Stage, TTL } from './stage.js';
 import type { Fence, StoreKind } from './storage.js';
 import type { Verdict } from './verdict.js';
 
@@ -11,8 +13,12 @@ export type Cause = {
   readonly about: string;
   /** Members of etcd. Default 1. */
   readonly members?: 1 | 3;
+  /** The lock that it is played with, unless another is asked for. Default `mutex`. */
+  readonly lock?: LockName;
   /** Only these locks know it. Default: all. */
   readonly locks?: readonly LockName[];
+  /** Whether the workers' clocks are set: that takes libfaketime. Default: not. */
+  readonly clock?: boolean;
   readonly play: (stage: Stage) => Promise<void>;
   /** What has to come of it; what is left out may be either way. */
   readonly expect: (fence: Fence, store: StoreKind) => Partial<Verdict>;
@@ -22,12 +28,14 @@ export type Cause = {
 export const causes = {
   stale: {
     about: 'no fault at all: A comes back with a token from before B',
+    lock: 'lease-lock',
     expect: (fence) => (fence === 'equal' ? PINNED : usual(fence)),
     async play(stage) {
       const [a, b] = await actors(stage);
       await a.acquire();
       await a.ask('read', 1);
       await a.ask('write', 2);
+      await sleep(2000);
       a.tell('release');
       await a.leaves();
       await succeed(b);
@@ -63,8 +71,18 @@ export const causes = {
     expect: usual,
     async play(stage) {
       const [a, b] = await begin(stage);
-      // Long enough for the lease to be gone and for B to be done.
-      a.block(BLOCK);
+      a.tell(`block ${BLOCK}`);
+      await a.leaves();
+      await succeed(b);
+      await a.answered(2);
+    },
+  },
+  gc: {
+    about: 'A has a heap that is nearly full, and collects garbage for longer than its lease lives',
+    expect: usual,
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      a.tell(`collect ${COLLECT}`);
       await a.leaves();
       await succeed(b);
       await a.answered(2);
@@ -81,12 +99,34 @@ export const causes = {
       await a.ask('write', 2);
     },
   },
+  clock: {
+    about: 'the clock of A is set an hour ahead, then an hour back, and then A is stopped',
+    clock: true,
+    expect: (fence) => ({ ...usual(fence), falseAlarm: false }),
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      // By that clock the lease is long over, and yet it is kept.
+      a.setClock(HOUR);
+      await sleep(2 * TTL * 1000);
+      // By this one there is an hour left, and yet it is over.
+      a.setClock(-HOUR);
+      a.pause();
+      await a.leaves();
+      await succeed(b);
+      a.tell('write');
+      a.resume();
+      await a.answered(2);
+    },
+  },
   delay: {
     about: 'the write of A is on the wire when the lock changes hands',
     expect: usual,
     async play(stage) {
       const [a, b] = await begin(stage);
-      const letGo = await a.holdBack();
+      const letGo = a.holdBack();
+      const sent = a.sends();
+      a.tell('write');
+      await sent;
       await a.revoke();
       await a.leaves();
       await succeed(b);
@@ -174,19 +214,27 @@ export const causes = {
   leader: {
     about: 'the leader of three members is killed while A holds the lock',
     members: 3,
-    locks: ['mutex', 'etcd3'],
-    expect: (fence) => ({ lostUpdates: 0, successor: fence === 'equal' ? 'locked out' : 'served' }),
-    async play(stage) {
-      const [a, b] = await begin(stage);
-      await stage.killLeader();
-      await a.ask('write', 2);
-      a.tell('release');
-      await succeed(b);
-    },
+    locks: ['mutex', 'lease-lock', 'etcd3'],
+    expect: survives,
+    play: (stage) => loseLeader(stage, () => stage.killLeader()),
+  },
+  freeze: {
+    about: 'the leader of three members is frozen (SIGSTOP) while A holds the lock',
+    members: 3,
+    locks: ['mutex', 'lease-lock', 'etcd3'],
+    expect: survives,
+    play: (stage) => loseLeader(stage, () => stage.freezeLeader()),
   },
 } satisfies Record<string, Cause>;
 
 export type CauseName = keyof typeof causes;
+
+/** Why the cause cannot be played with that lock on this machine, if so. */
+export function obstacleTo(name: CauseName, lock: LockName): string | undefined {
+  const cause: Cause = causes[name];
+  if (!appliesTo(name, lock)) return `it does not apply to the lock ${lock}`;
+  return cause.clock && libfaketime() === undefined ? MISSING : undefined;
+}
 
 /** Whether the cause is one for that lock. */
 export function appliesTo(name: CauseName, lock: LockName): boolean {
@@ -203,16 +251,28 @@ export function expected(
 ): Partial<Verdict> {
   if (locks[lock].fencing) return causes[name].expect(fence, store);
   // All requests carry the same token, 0: nobody is told from another by it.
-  const open: Partial<Verdict> = causes[name].expect('none', store);
-  const stolen = name === 'release' && lock === 'redis-del' ? { lostUpdates: 1 } : {};
-  if (fence === 'none' || fence === 'equal') return { ...open, ...stolen };
+  const { tokenGrew: _, ...open }: Partial<Verdict> = causes[name].expect('none', store);
+  const own = RIVALS[`${name} ${lock}`];
+  if (fence === 'none' || fence === 'equal') return { ...open, ...own };
   // A fence that is worth its name lets nothing in without a token: such a lock is of no use there.
   const staleWrite = open.staleWrite && 'refused';
   return { lostUpdates: 0, successor: 'locked out', staleWrite };
 }
 
-/** Milliseconds. */
+/** What is another with that lock, by cause and lock. */
+const RIVALS: Record<string, Partial<Verdict>> = {
+  // It deletes the key of whoever has it.
+  'release redis-del': { lostUpdates: 1 },
+  // It goes by the wall clock: an hour ahead, its lock is over.
+  'clock redlock': { falseAlarm: true },
+};
+
+/** Milliseconds: long enough for the lease to be gone and for B to be done. */
 const BLOCK = 8000;
+/** The same, of garbage collection alone: the work that makes the garbage comes on top. */
+const COLLECT = 5000;
+/** Seconds. */
+const HOUR = 3600;
 
 /** A key that its first writer keeps: the one who comes later is shut out. */
 const PINNED = { lostUpdates: 0, staleWrite: 'accepted', successor: 'locked out' } as const;
@@ -222,6 +282,34 @@ function usual(fence: Fence): Partial<Verdict> {
   return fence === 'none'
     ? { lostUpdates: 1, staleWrite: 'accepted', successor: 'served' }
     : { lostUpdates: 0, staleWrite: 'refused', successor: 'served' };
+}
+
+/** The lock outlives its server, and so does the order of its tokens; lease IDs have none. */
+function survives(fence: Fence): Partial<Verdict> {
+  const successor = fence === 'equal' ? 'locked out' : 'served';
+  return { lostUpdates: 0, successor, tokenGrew: true, leaseGrew: false };
+}
+
+/** A's lease comes from a member with the higher lease IDs, that of B from the one with the lowest. */
+async function loseLeader(stage: Stage, lose: () => Promise<unknown>): Promise<void> {
+  const [low, ...others] = await stage.members();
+  const [high] = others.toReversed();
+  if (!low || !high) throw new Error('expected three members');
+  await stage.lead(high);
+  const [a, b] = await Promise.all([
+    stage.worker('A', others.map(endpointOf)),
+    stage.worker('B', [endpointOf(low)]),
+  ]);
+  await a.acquire();
+  await a.ask('read', 1);
+  await lose();
+  await a.ask('write', 2);
+  a.tell('release');
+  await succeed(b);
+}
+
+function endpointOf({ member }: MemberStatus): string {
+  return member.endpoint;
 }
 
 async function actors(stage: Stage): Promise<[a: Actor, b: Actor]> {

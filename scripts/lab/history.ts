@@ -23,6 +23,13 @@ export type Worker = { readonly who: string } & (
   | { readonly what: 'fault'; readonly fault: string; readonly over: boolean }
 );
 
+/** The faults that stop a worker: it learns nothing until they are over. */
+export const STOPS: ReadonlySet<string> = new Set([
+  'paused',
+  'its event loop blocked',
+  'collecting garbage',
+]);
+
 /** What etcd's watch on the lock's queue showed. */
 export type Etcd =
   /** A key came into the queue; its create revision is its place and its token. */
@@ -54,6 +61,14 @@ export type Request = {
 };
 
 export type Answer = { readonly accepted: boolean; readonly val: string; readonly reason: string };
+
+/** Whether a grant rests on that place in the queue. A key may come again, a token does not. */
+export function isOf(
+  { token, key }: { readonly token?: bigint; readonly key?: string },
+  place: { readonly token: bigint; readonly key: string },
+): boolean {
+  return token === undefined ? key === place.key : token === place.token;
+}
 
 /** One line of JSON; a bigint is a string of digits with an `n`. */
 export function encodeEvent(event: Event): string {

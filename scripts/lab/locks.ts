@@ -1,6 +1,6 @@
 // The lock of the library and its rivals, each as a user of it would take it. What differs is what they
-// hand out: only `mutex` has a token that grows with each holder, so only its holders can be told apart
-// by a storage. All have the same TTL, and those on Redis, which leave it to the user, renew as often
+// hand out: only `mutex` and `lease-lock` have a token that grows with each holder, so only their holders
+// can be told apart by a storage. All have the same TTL, and those on Redis, which leave it to the user, renew as often
 // as a session does. A lock that runs out runs out on the monotonic clock, but for `redlock`'s own check.
 
 import { randomUUID } from 'node:crypto';
@@ -8,7 +8,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { EtcdLockFailedError } from 'etcd3';
 import { Redis as Client } from 'ioredis';
 import Redlock from 'redlock';
-import { connect, Mutex, Session } from '../../client/concurrency/index.js';
+import {
+  connect,
+  LeaseLock,
+  LockConflict,
+  LockLost,
+  Mutex,
+  NotLocked,
+  Session,
+} from '../../client/concurrency/index.js';
 
 /** Disposing closes its connections and releases nothing. */
 export interface Lock extends AsyncDisposable {
@@ -58,6 +66,13 @@ export const locks = {
     tells: true,
     open: openMutex,
   },
+  'lease-lock': {
+    about: 'the LeaseLock of this package',
+    servers: 0,
+    fencing: true,
+    tells: true,
+    open: openLeaseLock,
+  },
   etcd3: {
     about: "etcd3's own Lock",
     servers: 0,
@@ -90,6 +105,11 @@ export const locks = {
 
 export type LockName = keyof typeof locks;
 
+/** What the server that a lock is on is called. */
+export function serverOf(lock: LockName): 'etcd' | 'redis' {
+  return locks[lock].servers > 0 ? 'redis' : 'etcd';
+}
+
 /** Milliseconds between two attempts of a lock that cannot wait. */
 const POLL = 50;
 
@@ -112,6 +132,35 @@ async function openMutex({ name, ttl, endpoints }: LockOptions): Promise<Lock> {
       } finally {
         await own?.close();
       }
+    },
+    async [Symbol.asyncDispose]() {
+      etcd.close();
+    },
+  };
+}
+
+async function openLeaseLock({ name, ttl, endpoints }: LockOptions): Promise<Lock> {
+  const etcd = await connect({ endpoints });
+  const lock = new LeaseLock(etcd, name, { ttl });
+  return {
+    async acquire() {
+      for (;;) {
+        try {
+          const token = await lock.acquire();
+          // It does not tell its key, which is the first now.
+          const first = etcd.getAll().prefix(`${name}/`).sort('Create', 'Ascend').limit(1);
+          const [key = ''] = await first.keys();
+          return { token, key, lost: lock.signal };
+        } catch (error) {
+          if (!(error instanceof LockConflict)) throw error;
+          await sleep(POLL);
+        }
+      }
+    },
+    async release() {
+      await lock.release().catch((error) => {
+        if (!(error instanceof LockLost || error instanceof NotLocked)) throw error;
+      });
     },
     async [Symbol.asyncDispose]() {
       etcd.close();

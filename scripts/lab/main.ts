@@ -2,12 +2,13 @@
 // fence, and shows what each did to the data. Ends with 0 when all came as it has to.
 
 import { writeFileSync } from 'node:fs';
+import { bulkhead } from 'cockatiel';
 import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import { exitCode, interruption } from '../lib/interruption.js';
-import { appliesTo, type CauseName, causes, expected } from './causes.js';
+import { type Cause, type CauseName, causes, expected, obstacleTo } from './causes.js';
 import { check, lostUpdates, shortestExplanation } from './checker.js';
 import { type Event, encodeEvent } from './history.js';
-import { type LockName, locks } from './locks.js';
+import { type LockName, locks, serverOf } from './locks.js';
 import { play } from './play.js';
 import { soak } from './soak.js';
 import { KEY, Stage } from './stage.js';
@@ -17,7 +18,7 @@ import type { Verdict } from './verdict.js';
 
 type Flags = {
   fence?: Fence;
-  lock: LockName;
+  lock?: LockName;
   store: StoreKind;
   timeline?: string;
   history?: string;
@@ -33,13 +34,17 @@ const COLUMNS = [
   ['successor', 12],
   ['taken', 10],
   ['A knew', 10],
+  ['late by', 9],
   ['B had it', 10],
   ['two at once', 13],
   ['as it has to be', 0],
 ] as const;
 
-/** Milliseconds that etcd's watch may be late on a busy machine. */
-const LAG = 2000;
+/** Milliseconds that etcd's watch may be late in a soak, which kills and freezes etcd too. */
+const LAG = 5000;
+
+/** Each run has processes of its own, and mostly waits for a lease to end. */
+const stages = bulkhead(2, Number.POSITIVE_INFINITY);
 
 const names = Object.keys(causes) as CauseName[];
 const interrupted = interruption();
@@ -56,9 +61,7 @@ const code = await new Promise<number>((resolve) =>
     )
     .addOption(new Option('--fence <rule>', 'only this rule').choices(Object.keys(fences)))
     .addOption(
-      new Option('--lock <name>', 'this lock in place of ours')
-        .choices(Object.keys(locks))
-        .default('mutex'),
+      new Option('--lock <name>', 'this lock in place of ours').choices(Object.keys(locks)),
     )
     .addOption(new Option('--store <kind>', 'of storage').choices(storeKinds).default('memory'))
     .option('--timeline <file>', 'draw the run, with --fence: .svg or .html')
@@ -88,22 +91,33 @@ async function run(cause: CauseName | 'all' | undefined, flags: Flags): Promise<
   }
   let well = true;
   for (const name of cause === 'all' ? names : [cause]) {
-    if (!appliesTo(name, flags.lock)) {
-      console.log(`\n${name}: does not apply to the lock ${flags.lock}`);
+    const { lock: own = 'mutex' }: Cause = causes[name];
+    const { lock = own } = flags;
+    const obstacle = obstacleTo(name, lock);
+    if (obstacle) {
+      console.log(`\n${name} is not played: ${obstacle}`);
+      well &&= cause === 'all';
       continue;
     }
     console.log(`\n${name}: ${causes[name].about}\n`);
     row(COLUMNS.map(([title]) => title));
-    for (const fence of flags.fence ? [flags.fence] : (Object.keys(fences) as Fence[])) {
-      const options = { fence, store: flags.store, lock: flags.lock, signal: interrupted };
-      const { history, seen } = await play(name, options);
-      const wanted = expected(name, flags.lock, fence, flags.store);
+    const runs = (flags.fence ? [flags.fence] : (Object.keys(fences) as Fence[])).map((fence) => ({
+      fence,
+      played: stages.execute(() =>
+        play(name, { fence, store: flags.store, lock, signal: interrupted }),
+      ),
+    }));
+    // The first that fails is told, when all of them have been cleared away.
+    await Promise.allSettled(runs.map(({ played }) => played));
+    for (const { fence, played } of runs) {
+      const { history, seen } = await played;
+      const wanted = expected(name, lock, fence, flags.store);
       const as = Object.entries(wanted).every(
         ([key, value]) => seen[key as keyof Verdict] === value,
       );
       well &&= as;
       row(cells(fence, seen, as));
-      if (flags.fence) show(name, fence, history, flags);
+      if (flags.fence) show(history, { name, fence, lock, ...flags });
     }
   }
   return well ? 0 : 1;
@@ -113,7 +127,7 @@ async function run(cause: CauseName | 'all' | undefined, flags: Flags): Promise<
 async function endure({ fence = 'monotonic', store, minutes, seed, history: file }: Flags) {
   console.log(`soak: ${minutes} min, seed ${seed}, fence ${fence}, store ${store}`);
   await using stage = await Stage.open({ fence, store });
-  await soak(stage, { minutes, seed, signal: interrupted });
+  await soak(stage, { minutes, seed, store, signal: interrupted });
   await stage.complete();
   const { history } = stage;
   const [lost, violations] = [lostUpdates(history, KEY), check(history, undefined, LAG)];
@@ -140,17 +154,21 @@ function positive(text: string): number {
 }
 
 /** The run itself: in the terminal, what is wrong with it, and the files that were asked for. */
-function show(name: CauseName, fence: Fence, history: readonly Event[], flags: Flags): void {
-  console.log(`\n${text(history, { width: process.stdout.columns ?? 100 })}`);
+function show(
+  history: readonly Event[],
+  run: { name: CauseName; fence: Fence; lock: LockName } & Pick<Flags, 'timeline' | 'history'>,
+): void {
+  const server = serverOf(run.lock);
+  console.log(`\n${text(history, { width: process.stdout.columns ?? 100, server })}`);
   const violations = check(history);
   for (const { kind, explanation } of violations) console.log(`${kind}: ${explanation}`);
   for (const line of shortestExplanation(violations, history)) console.log(`  ${line}`);
-  const title = `${causes[name].about} (fence: ${fence})`;
-  if (flags.timeline) {
-    const draw = flags.timeline.endsWith('.html') ? html : svg;
-    writeFileSync(flags.timeline, draw(history, { title }));
+  const title = `${causes[run.name].about} (fence: ${run.fence})`;
+  if (run.timeline) {
+    const draw = run.timeline.endsWith('.html') ? html : svg;
+    writeFileSync(run.timeline, draw(history, { title, server }));
   }
-  if (flags.history) write(flags.history, history);
+  if (run.history) write(run.history, history);
 }
 
 function write(file: string, history: readonly Event[]): void {
@@ -165,6 +183,7 @@ function cells(fence: Fence, seen: Verdict, as: boolean): string[] {
     seen.successor,
     seconds(seen.takenAfter),
     seconds(seen.noticedAfter, true),
+    seconds(seen.noticedLate),
     seconds(seen.succeededAfter),
     seen.together ? 'yes' : 'no',
     as ? 'yes' : 'NO',

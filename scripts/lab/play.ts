@@ -9,8 +9,8 @@ export type Run = { readonly history: readonly Event[]; readonly seen: Verdict }
 
 /** Rejects with the signal's reason when told to end. */
 export async function play(name: CauseName, options: StageOptions): Promise<Run> {
-  const { members = 1, play }: Cause = causes[name];
-  await using stage = await Stage.open({ ...options, members });
+  const { members = 1, clock = false, play }: Cause = causes[name];
+  await using stage = await Stage.open({ ...options, members, clock });
   await play(stage);
   await stage.complete();
   return { history: stage.history, seen: verdict(stage.history) };

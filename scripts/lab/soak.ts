@@ -5,10 +5,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { generator } from '../lib/random.js';
 import type { Of } from './decisions.js';
 import type { Actor, Stage } from './stage.js';
+import type { StoreKind } from './storage.js';
 
 export type SoakOptions = {
   minutes: number;
   seed: number;
+  /** Of storage: some faults are not for all of them. */
+  store: StoreKind;
   /** Ends the soak before its time; what happened until then is judged. */
   signal: AbortSignal;
 };
@@ -17,8 +20,10 @@ const WORKERS = 4;
 /** Milliseconds at most that a worker takes between its read and its write. */
 const THINK = 300;
 
-export async function soak(stage: Stage, { minutes, seed, signal }: SoakOptions): Promise<void> {
+export async function soak(stage: Stage, options: SoakOptions): Promise<void> {
+  const { minutes, seed, store, signal } = options;
   const random = generator(seed);
+  const faults = FAULTS.filter(({ not }) => !not?.includes(store));
   const names = Array.from({ length: WORKERS }, (_, i) => String.fromCharCode(65 + i));
   const workers = await Promise.all(names.map((name) => stage.worker(name)));
   for (const worker of workers) worker.tell(`work ${THINK}`);
@@ -26,45 +31,100 @@ export async function soak(stage: Stage, { minutes, seed, signal }: SoakOptions)
   for (let round = 2; performance.now() < end && !signal.aborted; round++) {
     const i = random(WORKERS);
     const worker = workers[i];
-    const fault = FAULTS[random(FAULTS.length)];
+    const fault = faults[random(faults.length)];
     if (!worker || !fault) continue;
     // Only who holds the lock can lose it.
     const held = await worker.holdsNext();
     await sleep(random(THINK));
-    workers[i] = await fault(worker, held, () => stage.worker(`${names[i]}${round}`));
+    const replace = () => stage.worker(`${names[i]}${round}`);
+    workers[i] = (await fault.strike({ stage, worker, held, replace })) ?? worker;
   }
   for (const worker of workers) await worker.kill();
 }
 
-type Fault = (worker: Actor, held: Of<'holds'>, replace: () => Promise<Actor>) => Promise<Actor>;
+type Victim = {
+  stage: Stage;
+  worker: Actor;
+  held: Of<'holds'>;
+  /** Another worker in its place. */
+  replace: () => Promise<Actor>;
+};
 
-const FAULTS: Fault[] = [
-  async (worker, held) => {
-    worker.pause();
-    await worker.leaves(held);
-    worker.resume();
-    return worker;
+type Fault = {
+  /** Resolves when it is over, with the worker that goes on if it is another. */
+  strike: (victim: Victim) => Promise<Actor | undefined>;
+  /** The stores that it is not for. */
+  not?: readonly StoreKind[];
+};
+
+const FAULTS: readonly Fault[] = [
+  {
+    async strike({ worker, held }) {
+      worker.pause();
+      await worker.leaves(held);
+      worker.resume();
+    },
   },
-  async (worker, held) => {
-    worker.cutOff();
-    await worker.leaves(held);
-    worker.reconnect();
-    return worker;
+  {
+    async strike({ worker, held }) {
+      worker.cutOff();
+      await worker.leaves(held);
+      worker.reconnect();
+    },
   },
-  async (worker, held) => {
-    await worker.revoke(held);
-    return worker;
+  {
+    async strike({ worker, held }) {
+      await worker.revoke(held);
+    },
   },
-  async (worker, held) => {
-    worker.block(4500);
-    await worker.leaves(held);
-    return worker;
+  {
+    async strike({ worker, held }) {
+      worker.tell('block 4500');
+      await worker.leaves(held);
+    },
   },
-  async (worker, held, replace) => {
-    await worker.kill();
-    await worker.leaves(held);
-    const next = await replace();
-    next.tell(`work ${THINK}`);
-    return next;
+  {
+    async strike({ worker, held, replace }) {
+      await worker.kill();
+      await worker.leaves(held);
+      const next = await replace();
+      next.tell(`work ${THINK}`);
+      return next;
+    },
+  },
+  {
+    // What it sends to storage is on the way until the lock is another's.
+    async strike({ worker, held }) {
+      const letGo = worker.holdBack();
+      await worker.revoke(held);
+      await worker.leaves(held);
+      letGo();
+    },
+  },
+  {
+    async strike({ stage }) {
+      await stage.restartStorage({ gently: true });
+    },
+    // It would forget the counter.
+    not: ['memory'],
+  },
+  {
+    async strike({ stage }) {
+      const restart = await stage.killLeader();
+      await restart();
+    },
+    // A write that was not answered may have happened, and only storage could tell.
+    not: ['etcd'],
+  },
+  {
+    async strike({ stage }) {
+      const thaw = await stage.freezeLeader();
+      await sleep(FREEZE);
+      thaw();
+    },
+    not: ['etcd'],
   },
 ];
+
+/** Milliseconds: less than what the watch may be late when a soak is judged. */
+const FREEZE = 2000;

@@ -5,14 +5,14 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Etcd3 } from 'etcd3';
 import { connect } from '../../client/concurrency/index.js';
 import { type Etcd, type Member, startEtcd } from '../lib/etcd.js';
 import { Program } from '../lib/program.js';
 import { type FaultProxy, startProxy } from '../lib/proxy.js';
+import { Clock } from './clock.js';
 import { is, type Of } from './decisions.js';
-import { decodeEvent, type Event, now } from './history.js';
-import { type LockName, locks } from './locks.js';
+import { decodeEvent, type Event, isOf, now } from './history.js';
+import { type LockName, locks, serverOf } from './locks.js';
 import { type Redis, startRedis } from './redis.js';
 import type { Fence, StorageOptions, StoreKind } from './storage.js';
 import type { WorkerOptions } from './worker.js';
@@ -24,17 +24,28 @@ export type StageOptions = {
   lock?: LockName;
   /** Default 1. */
   members?: 1 | 3;
+  /** The workers' wall clocks can be set, by libfaketime. Default: not. */
+  clock?: boolean;
   /** Ends all waiting with its reason. */
   signal?: AbortSignal;
 };
 
 /** Seconds: the least that etcd grants with its default settings. */
-const TTL = 2;
+export const TTL = 2;
 const LOCK = '/lab';
 /** The counter in storage. */
 export const KEY = 'counter';
+/** MiB: a small one, that can be filled in no time. */
+const HEAP = 256;
 /** Milliseconds until something that has to come must have come. */
 const PATIENCE = 30_000;
+
+/** A member of etcd, its ID, and whether it leads the others. */
+export type MemberStatus = {
+  readonly member: Member;
+  readonly id: bigint;
+  readonly leads: boolean;
+};
 
 export class Stage implements AsyncDisposable {
   readonly history: Event[] = [];
@@ -47,7 +58,8 @@ export class Stage implements AsyncDisposable {
   #redis: Redis | undefined;
   #storage: Program | undefined;
   #url = '';
-  #data = '';
+  /** The data of the lmdb store, and what the workers' clocks are off by. */
+  #folder = '';
 
   private constructor(options: StageOptions) {
     this.#options = options;
@@ -73,16 +85,18 @@ export class Stage implements AsyncDisposable {
     return this.#options.lock ?? 'mutex';
   }
 
+  /** Where the lock is. */
+  get servers(): readonly string[] {
+    return this.#redis?.endpoints ?? this.etcd.endpoints;
+  }
+
   /**
    * A worker, reached through proxies of its own: to where its lock is, and to `storage`.
    *
-   * @param redis the servers that it knows; default: those that are there
+   * @param known the servers that it knows; default: all that are there
    */
-  async worker(name: string, redis = this.#redis?.endpoints ?? []): Promise<Actor> {
-    const servers: FaultProxy[] = [];
-    const [first = '', ...others] = this.etcd.endpoints;
-    for (const endpoint of redis.length > 0 ? redis : [first])
-      servers.push(await this.#proxy(endpoint));
+  async worker(name: string, known = this.servers): Promise<Actor> {
+    const servers = await Promise.all(known.map((endpoint) => this.#proxy(endpoint)));
     const endpoints = servers.map((proxy) => proxy.endpoint);
     const storage = await this.#proxy(this.#url);
     const options: WorkerOptions = {
@@ -91,14 +105,15 @@ export class Stage implements AsyncDisposable {
       options: {
         name: LOCK,
         ttl: TTL,
-        endpoints: [...endpoints, ...others],
+        endpoints,
         redis: endpoints.map((endpoint) => endpoint.replace('http:', 'redis:')),
       },
       storage: storage.endpoint,
       key: KEY,
     };
-    const program = this.#run('worker.ts', options);
-    return new Actor(this, name, program, { servers, storage });
+    const clock = this.#options.clock ? new Clock(join(this.#folder, `clock-${name}`)) : undefined;
+    const program = this.#run('worker.ts', options, clock?.env);
+    return new Actor(this, name, program, clock, { servers, storage });
   }
 
   async #proxy(target: string): Promise<FaultProxy> {
@@ -107,17 +122,64 @@ export class Stage implements AsyncDisposable {
     return proxy;
   }
 
-  /** Ends storage as a crash does, and starts it again in the same place. */
-  async restartStorage(): Promise<void> {
-    await this.#storage?.[Symbol.asyncDispose]();
+  /** Ends storage, as a crash does or, with `gently`, as SIGTERM; starts it again in the same place. */
+  async restartStorage({ gently = false } = {}): Promise<void> {
+    const storage = this.#storage;
+    this.tell({ who: 'storage', what: 'fault', fault: 'restarted', over: false });
+    if (gently) storage?.signal('SIGTERM');
+    if (gently) await storage?.exited;
+    await storage?.[Symbol.asyncDispose]();
     await this.#startStorage(Number(new URL(this.#url).port));
   }
 
-  /** Kills the member of etcd that leads the others. */
-  async killLeader(): Promise<void> {
-    const leader = await this.#leader();
-    this.tell({ who: leader.name, what: 'fault', fault: 'killed', over: false });
-    await leader.kill();
+  /** The members of etcd, those first whose leases have lower IDs. */
+  async members(): Promise<MemberStatus[]> {
+    // In JSON the IDs would be numbers, and rounded.
+    const args = ['endpoint', 'status', '--cluster', '--write-out', 'fields'];
+    const found = (await this.etcd.ctl(...args)).matchAll(
+      /^"MemberID" : (\d+)[\s\S]*?^"Leader" : (\d+)[\s\S]*?^"Endpoint" : "(.*)"$/gm,
+    );
+    const all = [...found].map(([, id = '', leader, endpoint]) => {
+      const member = this.etcd.members.find((one) => one.endpoint === endpoint);
+      if (!member) throw new Error(`expected a member of etcd, got ${endpoint}`);
+      return { member, id: BigInt(id), leads: id === leader };
+    });
+    // A lease's ID begins with the last 15 bits of the ID of the member that granted it.
+    const rank = ({ id }: MemberStatus) => Number(id & 0x7fffn);
+    return all.toSorted((a, b) => rank(a) - rank(b));
+  }
+
+  /** Makes that member lead the others. */
+  async lead({ id, leads }: MemberStatus): Promise<void> {
+    if (!leads) await this.etcd.ctl('move-leader', id.toString(16));
+  }
+
+  /** Kills the member of etcd that leads the others; resolves with how to start it again. */
+  async killLeader(): Promise<() => Promise<void>> {
+    const { member } = await this.#leader();
+    this.tell({ who: member.name, what: 'fault', fault: 'killed', over: false });
+    await member.kill();
+    return async () => {
+      await member.restart();
+      this.tell({ who: member.name, what: 'fault', fault: 'killed', over: true });
+    };
+  }
+
+  /** Freezes it; resolves with how to let it go on. */
+  async freezeLeader(): Promise<() => void> {
+    const { member } = await this.#leader();
+    this.tell({ who: member.name, what: 'fault', fault: 'frozen', over: false });
+    member.pause();
+    return () => {
+      this.tell({ who: member.name, what: 'fault', fault: 'frozen', over: true });
+      member.resume();
+    };
+  }
+
+  async #leader(): Promise<MemberStatus> {
+    const leader = (await this.members()).find(({ leads }) => leads);
+    if (!leader) throw new Error('expected a member to be the leader, found none');
+    return leader;
   }
 
   /**
@@ -153,17 +215,6 @@ export class Stage implements AsyncDisposable {
     return (await this.etcd.ctl('get', '--prefix', '--keys-only', `${LOCK}/`)) === '';
   }
 
-  async #leader(): Promise<Member> {
-    for (const member of this.etcd.members) {
-      const text = await this.etcd.ctl('endpoint', 'status', '--cluster', '--write-out', 'json');
-      const { Status } = JSON.parse(text).find(
-        (one: { Endpoint: string }) => one.Endpoint === member.endpoint,
-      );
-      if (Status.leader === Status.header.member_id) return member;
-    }
-    throw new Error('expected a member to be the leader, found none');
-  }
-
   /**
    * Resolves when nothing is missing in the history: the decision of each request that was answered,
    * and what each worker is told that etcd took the lock from.
@@ -174,13 +225,16 @@ export class Stage implements AsyncDisposable {
       (event): event is Event => count('decided') >= count('told') && event !== undefined,
       'storage to tell its decisions',
     );
-    for (const { who, key } of this.history.filter(is('holds'))) {
-      const told = (event: Event) => event.what === 'queued' && event.key === key;
-      await this.until((event): event is Event => told(event), `etcd to tell of ${key}`);
+    for (const held of this.history.filter(is('holds'))) {
+      const { who } = held;
+      await this.until(
+        (event): event is Of<'queued'> => event.what === 'queued' && isOf(held, event),
+        `the servers to tell that ${who} holds the lock`,
+      );
       const about = this.history.filter((event) => 'who' in event && event.who === who);
       const killed = about.some((event) => event.what === 'fault' && event.fault === 'killed');
       const released = about.some(is('releases'));
-      const taken = this.history.filter(is('left')).some((event) => event.key === key);
+      const taken = this.history.filter(is('left')).some((event) => isOf(held, event));
       if (killed || released || !taken || !locks[this.lock].tells) continue;
       await this.until(
         (event): event is Event => event.what === 'lost' && event.who === who,
@@ -232,11 +286,9 @@ export class Stage implements AsyncDisposable {
   async #open(): Promise<void> {
     this.#etcd = await startEtcd({ members: this.#options.members ?? 1 });
     this.#disposables.push(() => this.etcd.stop());
-    this.#data = await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-'));
-    this.#disposables.push(() => rm(this.#data, { recursive: true, force: true }));
-    const client = await connect({ endpoints: this.etcd.endpoints });
-    this.#disposables.push(async () => client.close());
-    await this.#watchQueue(client);
+    this.#folder = await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-'));
+    this.#disposables.push(() => rm(this.#folder, { recursive: true, force: true }));
+    await this.#watchQueue();
     const { servers } = locks[this.lock];
     if (servers > 0) await this.#startRedis(servers);
     await this.#startStorage(0);
@@ -246,27 +298,42 @@ export class Stage implements AsyncDisposable {
   async #startStorage(port: number): Promise<void> {
     const { fence, store } = this.#options;
     const { endpoints } = this.etcd;
-    const options: StorageOptions = { fence, store, endpoints, lock: LOCK, data: this.#data, port };
+    const options: StorageOptions = {
+      fence,
+      store,
+      endpoints,
+      lock: LOCK,
+      data: this.#folder,
+      port,
+    };
     this.#storage = this.#run('storage.ts', options);
     this.#url = / on (\S+)$/.exec(await this.#storage.line('listening on'))?.[1] ?? '';
   }
 
-  async #watchQueue(client: Etcd3): Promise<void> {
-    const watcher = await client.watch().prefix(`${LOCK}/`).create();
-    this.#disposables.push(async () => watcher.cancel());
+  /** All members are asked, since one that is frozen tells nothing: what is new counts. */
+  async #watchQueue(): Promise<void> {
     const places = new Map<string, { key: string; token: bigint }>();
-    watcher.on('put', (kv) => {
-      // Named by its lease: not all locks have a key for each holder.
-      const key = `${LOCK}/${BigInt(kv.lease).toString(16)}`;
-      const place = { key, token: BigInt(kv.create_revision) };
-      places.set(kv.key.toString(), place);
-      this.#add({ at: now(), what: 'queued', ...place });
-    });
-    watcher.on('delete', (kv) => {
-      const place = places.get(kv.key.toString());
-      if (!place) return;
-      this.#add({ at: now(), what: 'left', ...place, revision: BigInt(kv.mod_revision) });
-    });
+    const seen = new Set<string>();
+    const isNew = ({ key, mod_revision }: { key: Buffer; mod_revision: string }) =>
+      seen.size < seen.add(`${mod_revision} ${key}`).size;
+    for (const endpoint of this.etcd.endpoints) {
+      const client = await connect({ endpoints: [endpoint] });
+      this.#disposables.push(async () => client.close());
+      const watcher = await client.watch().prefix(`${LOCK}/`).create();
+      watcher.on('put', (kv) => {
+        if (!isNew(kv)) return;
+        // Named by its lease: not all locks have a key for each holder.
+        const key = `${LOCK}/${BigInt(kv.lease).toString(16)}`;
+        const place = { key, token: BigInt(kv.create_revision) };
+        places.set(kv.key.toString(), place);
+        this.#add({ at: now(), what: 'queued', ...place });
+      });
+      watcher.on('delete', (kv) => {
+        const place = places.get(kv.key.toString());
+        if (!place || !isNew(kv)) return;
+        this.#add({ at: now(), what: 'left', ...place, revision: BigInt(kv.mod_revision) });
+      });
+    }
   }
 
   /** Redis has no queue and no revision; what its servers show is counted in their place. */
@@ -283,12 +350,13 @@ export class Stage implements AsyncDisposable {
     });
   }
 
-  #run(script: string, options: object): Program {
+  #run(script: string, options: object, env: Record<string, string> = {}): Program {
     const path = fileURLToPath(new URL(script, import.meta.url));
     const program = Program.start(
       process.execPath,
-      ['--import', 'tsx', path, JSON.stringify(options)],
+      [`--max-old-space-size=${HEAP}`, '--import', 'tsx', path, JSON.stringify(options)],
       {
+        env,
         onLine: (line) => {
           if (line.startsWith('{')) this.#add(decodeEvent(line));
         },
@@ -311,6 +379,7 @@ export class Actor {
     private readonly stage: Stage,
     readonly name: string,
     private readonly program: Program,
+    private readonly clock: Clock | undefined,
     private readonly proxies: { servers: readonly FaultProxy[]; storage: FaultProxy },
   ) {}
 
@@ -356,24 +425,28 @@ export class Actor {
 
   /** Resolves when the lock was taken from it, or it has released it. */
   async leaves(held?: Of<'holds'>): Promise<void> {
-    const { key } = held ?? (await this.holds());
+    const grant = held ?? (await this.holds());
     await this.stage.until(
-      (event): event is Event => event.what === 'left' && event.key === key,
+      (event): event is Of<'left'> => event.what === 'left' && isOf(grant, event),
       `the lock to be taken from ${this.name}`,
     );
   }
 
   async revoke(held?: Of<'holds'>): Promise<void> {
-    const { key } = held ?? (await this.holds());
+    const grant = held ?? (await this.holds());
+    const { key } = await this.stage.until(
+      (event): event is Of<'queued'> => event.what === 'queued' && isOf(grant, event),
+      'the servers to tell of its lock',
+    );
     this.#fault('its lease is revoked', false);
     // It may be gone by itself.
-    await this.stage.takeAway(key ?? '').catch(() => {});
+    await this.stage.takeAway(key).catch(() => {});
   }
 
-  /** Keeps its event loop busy for so many milliseconds; then it writes, before anything else. */
-  block(ms: number): void {
-    this.tell(`block ${ms}`);
-    this.#fault('its event loop blocked', false);
+  /** Its wall clock, and that alone, is off by so many seconds from now on. */
+  setClock(seconds: number): void {
+    this.clock?.set(seconds);
+    this.#fault(`its clock ${Math.abs(seconds)} s ${seconds < 0 ? 'behind' : 'ahead'}`, false);
   }
 
   pause(): void {
@@ -395,30 +468,28 @@ export class Actor {
   cutOff(first = 0): void {
     const servers = this.proxies.servers.slice(first);
     for (const proxy of servers) proxy.swallow();
-    if (servers.length > 0) this.#fault(`cut off from ${this.#place}`, false);
+    if (servers.length > 0) this.#fault(`cut off from ${serverOf(this.stage.lock)}`, false);
   }
 
   reconnect(): void {
-    this.#fault(`cut off from ${this.#place}`, true);
+    this.#fault(`cut off from ${serverOf(this.stage.lock)}`, true);
     for (const proxy of this.proxies.servers) proxy.pass();
   }
 
-  /** Holds back what it sends to storage; resolves, once something is held back, with how to let go. */
-  async holdBack(): Promise<() => void> {
+  /** Holds back what it sends to storage from now on; returns how to let go. */
+  holdBack(): () => void {
     const { storage } = this.proxies;
     storage.dropToServer();
-    const caught = storage.traffic('toServer');
-    this.tell('write');
-    await caught;
-    this.#fault('its write is on the way', false);
+    this.#fault('what it sends is on the way', false);
     return () => {
-      this.#fault('its write is on the way', true);
+      this.#fault('what it sends is on the way', true);
       storage.pass();
     };
   }
 
-  get #place(): string {
-    return locks[this.stage.lock].servers > 0 ? 'redis' : 'etcd';
+  /** Resolves when it has sent something to storage, from now on. */
+  async sends(): Promise<void> {
+    await this.proxies.storage.traffic('toServer');
   }
 
   #fault(fault: string, over: boolean): void {

@@ -22,6 +22,9 @@ export type StorageOptions = {
   port: number;
 };
 
+/** Milliseconds for those that wait for an answer when it is told to end. */
+const PATIENCE = 5000;
+
 const none: Rule = { name: 'none', fencesReads: false, check: () => undefined };
 export const fences = { none, ...rules } satisfies Record<string, Rule>;
 export type Fence = keyof typeof fences;
@@ -38,8 +41,9 @@ async function serve({ fence, store, endpoints, lock, data, port }: StorageOptio
     lmdb: () => LmdbStore.open(data),
     etcd: () => new EtcdStore(etcd, '/lab-storage/'),
   };
+  const kept = await stores[store]();
   const app = createApp({
-    store: await stores[store](),
+    store: kept,
     rule: fences[fence],
     lock: fence === 'holder' ? new EtcdLock(etcd, lock) : undefined,
     observe: ({ op, key, val, token, result, reason }) => {
@@ -54,6 +58,11 @@ async function serve({ fence, store, endpoints, lock, data, port }: StorageOptio
   });
   const server = await HttpServer.listen(app, { host: '127.0.0.1', port });
   print(`listening on http://127.0.0.1:${server.address.port}`);
+  process.once('SIGTERM', async () => {
+    await server.close(PATIENCE);
+    await kept.close();
+    etcd.close();
+  });
 }
 
 function print(line: string): void {

@@ -38,3 +38,46 @@ test('who does not know that it lost the lock holds it together with the next on
   const told = { at: history[left]?.at ?? 0, who: 'client 1', what: 'lost', reason: 'expired' };
   expect(verdict(history.toSpliced(left, 0, told as Event)).together).toBe(false);
 });
+
+test('the old holder knows late by what has passed since it could know', () => {
+  const history = pause('monotonic');
+  const at = (is: (event: Event) => boolean) => history.find(is)?.at ?? Number.NaN;
+  const woken = at((event) => event.what === 'fault' && event.over);
+  const lost = at(({ what }) => what === 'lost');
+  expect(lost).toBeGreaterThan(woken);
+  expect(verdict(history).noticedLate).toBeCloseTo(lost - woken);
+  // One that was never stopped could know when etcd took the lock; before that, nobody is late.
+  const running = history.filter(({ what }) => what !== 'fault');
+  expect(verdict(running).noticedLate).toBeCloseTo(lost - at(({ what }) => what === 'left'));
+  const early = running.map((event) => (event.what === 'lost' ? { ...event, at: 0 } : event));
+  expect(verdict(early).noticedLate).toBe(0);
+});
+
+test('to be told of a loss before anything happened is a false alarm', () => {
+  const history = pause('monotonic');
+  expect(verdict(history).falseAlarm).toBe(false);
+  const early = (event: Event) => (event.what === 'lost' ? { ...event, at: 0 } : event);
+  expect(verdict(history.map(early)).falseAlarm).toBe(true);
+  // A clock that is set costs nobody a lock.
+  const clock = (event: Event) =>
+    event.what === 'fault' ? { ...event, fault: 'its clock 3600 s ahead' } : event;
+  expect(verdict(history.map(clock)).falseAlarm).toBe(true);
+});
+
+test('tokens and lease IDs are compared as the 64-bit numbers that they are', () => {
+  const grant = (who: string, token: bigint, key: string): Event[] => [
+    { at: 0, who, what: 'asks' },
+    { at: 1, who, what: 'holds', token, key },
+  ];
+  const seen = (first: Event[], next: Event[]) => {
+    const { tokenGrew, leaseGrew } = verdict([...first, ...next]);
+    return { tokenGrew, leaseGrew };
+  };
+  // The lease IDs differ in their last bit.
+  const [a, b] = [grant('A', 7n, '/lab/41466fd2f0016e81'), grant('B', 9n, '/lab/41466fd2f0016e80')];
+  expect(seen(a, b)).toEqual({ tokenGrew: true, leaseGrew: false });
+  expect(seen(grant('A', 9n, '/lab/1'), grant('B', 7n, '/lab/2'))).toEqual({
+    tokenGrew: false,
+    leaseGrew: true,
+  });
+});

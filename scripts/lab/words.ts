@@ -22,9 +22,9 @@ export function line(event: Event): string {
     case 'fault':
       return `${event.who} is ${event.over ? 'no longer ' : ''}${event.fault}`;
     case 'queued':
-      return `etcd: token ${event.token} comes into the queue`;
+      return `the lock's server: token ${event.token} comes into the queue`;
     case 'left':
-      return `etcd: token ${event.token} has left the queue, revision ${event.revision}`;
+      return `the lock's server: token ${event.token} has left the queue, revision ${event.revision}`;
     case 'decided':
       return `storage ${event.accepted ? 'accepts' : `refuses (${event.reason})`} the ${what(event.request)}`;
     default:

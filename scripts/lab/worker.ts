@@ -7,6 +7,7 @@ import { request } from 'node:http';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { GCProfiler, getHeapStatistics } from 'node:v8';
 import { decodeResponse, encodeRequest } from '../../storage/protocol.js';
 import { type Answer, encodeEvent, now, type Request, type Worker } from './history.js';
 import { type LockName, type LockOptions, locks } from './locks.js';
@@ -30,6 +31,8 @@ const lock = await locks[options.lock].open(options.options);
 let token = 0n;
 let counter = 0;
 let requests = 0;
+/** Milliseconds before what failed is tried again. */
+const PAUSE = 100;
 
 for await (const line of createInterface(process.stdin)) {
   const [command = '', argument] = line.split(' ');
@@ -47,7 +50,10 @@ async function perform(command: string, argument: number): Promise<void> {
       return increment();
     // The write follows in the same tick: nothing that came meanwhile has been looked at.
     case 'block':
-      block(argument);
+      suffer('its event loop blocked', () => block(argument));
+      return increment();
+    case 'collect':
+      suffer('collecting garbage', () => collect(argument));
       return increment();
     case 'release':
       return release();
@@ -88,6 +94,7 @@ async function work(think: number): Promise<void> {
     } catch (error) {
       tell('fails', { reason: (error as Error).message });
       lock.release().catch(() => {});
+      await sleep(PAUSE);
     }
   }
 }
@@ -103,10 +110,39 @@ async function increment(): Promise<void> {
   if (accepted) counter++;
 }
 
+/** Both are told: what is written to a pipe is gone at once. */
+function suffer(fault: string, work: () => void): void {
+  tell('fault', { fault, over: false });
+  work();
+  tell('fault', { fault, over: true });
+}
+
 /** Keeps the only thread busy for so many milliseconds. */
 function block(ms: number): void {
   const end = now() + ms;
   while (now() < end);
+}
+
+/**
+ * Works on a heap that is nearly full, until so many milliseconds were spent in collecting garbage
+ * alone: all that time nothing of the program runs.
+ */
+function collect(ms: number): void {
+  const kept: object[] = [];
+  // Fuller than that, it would be ended for being out of memory.
+  const { heap_size_limit: limit } = getHeapStatistics();
+  while (getHeapStatistics().used_heap_size < limit / 2) {
+    for (let i = 0; i < 10_000; i++) kept.push({ i, inner: { i } });
+  }
+  const profiler = new GCProfiler();
+  const recent: object[] = [];
+  let collected = 0;
+  while (collected < ms) {
+    profiler.start();
+    // Old enough, when it is dropped, that only a collection of the whole heap finds it.
+    for (let i = 0; i < 100_000; i++) recent[i % 30_000] = { i, inner: { i } };
+    for (const { cost } of profiler.stop()?.statistics ?? []) collected += cost / 1000;
+  }
 }
 
 async function ask({ op, val }: Pick<Request, 'op' | 'val'>): Promise<Answer> {
@@ -117,7 +153,7 @@ async function ask({ op, val }: Pick<Request, 'op' | 'val'>): Promise<Answer> {
   let response = await post(body);
   // Storage did not decide, or cannot say whether it did: the same again changes nothing.
   while (response.status !== 200) {
-    await sleep(100);
+    await sleep(PAUSE);
     response = await post(body);
   }
   const { val: found, err } = decodeResponse(response.body);

@@ -42,7 +42,7 @@ export function captions(mark: Mark, story: Lanes): Caption[] {
       if (mark.owner === undefined) return [];
       const { who, key, token } = mark.owner;
       const full = `${key}, created by revision ${token}`;
-      return [{ row: 'etcd', dx: 9, text: name(who ?? '(unknown)'), full, of: 'ink bold' }];
+      return [{ row: 'owner', dx: 9, text: name(who ?? '(unknown)'), full, of: 'ink bold' }];
     }
     case 'sends': {
       const { who, ...message } = mark.message;

@@ -5,9 +5,11 @@
 import type { Event, Request } from '../history.js';
 
 export type Lanes = {
+  /** What the lock's own server is called. */
+  readonly server: string;
   /** In order of appearance. */
   readonly workers: readonly Lane[];
-  /** Who held the lock by etcd. Undefined if the history has no queue, as of another lock. */
+  /** Who held the lock by that server. Undefined if the history has no queue, as of another lock. */
   readonly owners: readonly Span<Owner>[] | undefined;
   readonly marks: readonly Mark[];
 };
@@ -55,8 +57,12 @@ export type Message = Request & {
   readonly answer: string | undefined;
 };
 
-export function lanes(history: readonly Event[]): Lanes {
-  const events = history.map(clean).sort((a, b) => a.at - b.at);
+export function lanes(history: readonly Event[], server = 'etcd'): Lanes {
+  const events = history
+    // Storage has a lane, but none of a worker.
+    .filter((event) => event.what !== 'fault' || event.who !== 'storage')
+    .map(clean)
+    .sort((a, b) => a.at - b.at);
   const [owners, requests] = [ownership(events), messages(events)];
   const marks = events.flatMap((event) => [
     ...(owners.get(event) ?? []),
@@ -64,13 +70,14 @@ export function lanes(history: readonly Event[]): Lanes {
   ]);
   const names = new Set(events.flatMap((event) => ('who' in event ? [event.who] : [])));
   return {
+    server,
     marks,
     workers: [...names].map((who) => lane(who, marks)),
     owners: owners.size === 0 ? undefined : spans(marks, owning),
   };
 }
 
-/** Whether a message landed when the lock, by etcd, was no longer its sender's. */
+/** Whether a message landed when the lock, by its server, was no longer its sender's. */
 export function tooLate(mark: Mark, { marks, owners }: Lanes): boolean {
   if (mark.what !== 'lands' || mark.message.who === undefined || owners === undefined) return false;
   const index = marks.indexOf(mark);

@@ -10,8 +10,14 @@ import { clip, type Lane, type Lanes, lanes, type Mark, seconds } from './lanes.
 import { palettes, style } from './palette.js';
 import { escapeXml, group, label, measure, n, path, rect } from './shapes.js';
 
-export function svg(history: readonly Event[], { title }: { title: string }): string {
-  const story = lanes(history);
+export type PictureOptions = {
+  readonly title: string;
+  /** What the lock's own server is called. Default `etcd`. */
+  readonly server?: string;
+};
+
+export function svg(history: readonly Event[], { title, server }: PictureOptions): string {
+  const story = lanes(history, server);
   const plan = layout(story, WIDTH);
   const width = Math.max(WIDTH, Math.ceil(plan.end + MARGIN));
   const height = plan.axis + 82;
@@ -50,7 +56,7 @@ const MARGIN = 28;
 const TOP = 64;
 const LANE = 88;
 const GAP = 10;
-const ETCD = 42;
+const OWNER = 42;
 /** Between the last worker and storage: where messages travel. */
 const WIRE = 46;
 const STORAGE = 76;
@@ -65,16 +71,16 @@ type Plan = {
   readonly end: number;
   readonly cuts: readonly { readonly x: number; readonly wait: number }[];
   readonly tops: ReadonlyMap<string, number>;
-  readonly etcd: number;
+  readonly owner: number;
   readonly wire: number;
   readonly storage: number;
   readonly axis: number;
 };
 
 function layout(story: Lanes, width: number): Plan {
-  const heads = ['storage', 'etcd', ...story.workers.map(({ who }) => name(who))];
+  const heads = ['storage', story.server, ...story.workers.map(({ who }) => name(who))];
   const left = MARGIN + 14 + Math.max(...heads.map((head) => measure(head, 14))) + 22;
-  const first = TOP + (story.owners === undefined ? 0 : ETCD + GAP);
+  const first = TOP + (story.owners === undefined ? 0 : OWNER + GAP);
   const tops = new Map(story.workers.map(({ who }, index) => [who, first + index * (LANE + GAP)]));
   const wire = first + story.workers.length * (LANE + GAP) - GAP;
   const storage = wire + WIRE;
@@ -89,7 +95,7 @@ function layout(story: Lanes, width: number): Plan {
   );
   const end = Math.max(needed, width - MARGIN);
   const axis = storage + STORAGE + 18;
-  return { left, xs: [...xs, end], end, cuts, tops, etcd: TOP, wire, storage, axis };
+  return { left, xs: [...xs, end], end, cuts, tops, owner: TOP, wire, storage, axis };
 }
 
 /** The room that a mark needs, row by row; what {@link words} writes has to fit in. */
@@ -106,7 +112,7 @@ function claims(mark: Mark, story: Lanes) {
       for (const row of ['above', 'below']) claim(`${row} ${mark.who}`, 0, 0);
     }
   }
-  if (mark.what === 'owner') claim('etcd', 0, 0);
+  if (mark.what === 'owner') claim('owner', 0, 0);
   if (mark.what === 'sends') {
     const workers = story.workers.map(({ who }) => who);
     for (const who of workers.slice(workers.indexOf(mark.message.who ?? '') + 1)) {
@@ -131,8 +137,8 @@ function words(story: Lanes, plan: Plan): string[] {
   );
 }
 
-function baseline(row: string, { tops, etcd, storage }: Plan): number {
-  if (row === 'etcd') return etcd + 26;
+function baseline(row: string, { tops, owner, storage }: Plan): number {
+  if (row === 'owner') return owner + 26;
   if (row === 'outcome') return storage + 22;
   if (row === 'value') return storage + 58;
   const [place = '', ...who] = row.split(' ');
@@ -141,13 +147,13 @@ function baseline(row: string, { tops, etcd, storage }: Plan): number {
 }
 
 /** The lanes and their names. */
-function grounds({ owners, workers }: Lanes, plan: Plan): string[] {
+function grounds({ server, owners, workers }: Lanes, plan: Plan): string[] {
   const ground = (text: string, top: number, height: number, of: string, full = text) => [
     rect('lane', MARGIN - 8, top, plan.end - MARGIN + 16, height, 6),
     label(name(text), MARGIN + 6, top + height / 2 + 5, { size: 14, of: `bold ${of}`, full }),
   ];
   return [
-    ...(owners === undefined ? [] : ground('etcd', plan.etcd, ETCD, 'ink')),
+    ...(owners === undefined ? [] : ground(server, plan.owner, OWNER, 'ink')),
     ...workers.flatMap(({ who }, index) =>
       ground(who, plan.tops.get(who) ?? 0, LANE, `name${index % HUES}`),
     ),
@@ -169,7 +175,7 @@ function states(story: Lanes, plan: Plan): string[] {
   };
   const owners = story.owners ?? [];
   return [
-    ...owners.map((owner) => span(`${hue(owner.who)} sure`, owner, plan.etcd + 8, ETCD - 16)),
+    ...owners.map((owner) => span(`${hue(owner.who)} sure`, owner, plan.owner + 8, OWNER - 16)),
     ...story.workers.flatMap((lane) => {
       const top = plan.tops.get(lane.who) ?? 0;
       const [y, of] = [top + BAR.top, hue(lane.who)];
@@ -309,14 +315,14 @@ function axis({ marks }: Lanes, { xs, left, end, cuts, axis: y }: Plan): string[
 
 /** Only what is to be seen. */
 function legend(story: Lanes, y: number): string[] {
-  const { workers, owners, marks } = story;
+  const { server, workers, owners, marks } = story;
   const wrong = workers.some((lane) => beliefs(lane, story).some(({ right }) => !right));
   const has = (what: 'accepted' | 'refused') =>
     marks.some((mark) => mark.what === 'lands' && mark.message.accepted === (what === 'accepted'));
   const sample = (of: string) => (x: number) => rect(of, x, y - 11, 26, 14, 3);
   const items: [shown: boolean, text: string, draw: (x: number) => string][] = [
     [true, owners === undefined ? 'believes it holds' : 'holds the lock', sample('nobody sure')],
-    [wrong, 'believes so, but etcd has freed it', sample('nobody belief')],
+    [wrong, `believes so, but ${server} has freed it`, sample('nobody belief')],
     [
       workers.some(({ faults }) => faults.length > 0),
       'fault',

@@ -23,13 +23,15 @@ export type TextOptions = {
   readonly width?: number;
   /** With the colours of a terminal; default false. */
   readonly color?: boolean;
+  /** What the lock's own server is called. Default `etcd`. */
+  readonly server?: string;
 };
 
 export function text(
   history: readonly Event[],
-  { width = 100, color = false }: TextOptions = {},
+  { width = 100, color = false, server }: TextOptions = {},
 ): string {
-  const story = lanes(history);
+  const story = lanes(history, server);
   const grid = layout(story, width);
   const rows = [header(story, grid)];
   let last = 0;
@@ -46,7 +48,7 @@ export function text(
     tell(row, mark, index, story, grid);
     rows.push(row);
   });
-  return [...rows.map((row) => row.print(color)), '', KEY, ''].join('\n');
+  return [...rows.map((row) => row.print(color)), '', key(story.server), ''].join('\n');
 }
 
 /** Milliseconds. */
@@ -54,12 +56,13 @@ const SOON = 100;
 const TIME = 9;
 /** At least, with the end of an arrow. */
 const STORAGE = 24;
-const KEY = '┃ holds the lock  ╎ believes so, but etcd has freed it  ░ fault  · waits  # token';
+const key = (server: string) =>
+  `┃ holds the lock  ╎ believes so, but ${server} has freed it  ░ fault  · waits  # token`;
 const [DIM, BOLD, GREEN, RED] = ['2', '1', '32', '31'];
 const HUES = ['34', '35', '33', '36'];
 
 type Grid = {
-  readonly etcd: number;
+  readonly owner: number;
   readonly workers: ReadonlyMap<string, { x: number; width: number; hue: string }>;
   readonly storage: number;
   readonly width: number;
@@ -67,23 +70,23 @@ type Grid = {
 
 function layout({ workers, owners }: Lanes, width: number): Grid {
   const names = workers.map(({ who }) => [...who].length);
-  const etcd = owners === undefined ? 0 : Math.min(Math.max(6, ...names) + 2, 14);
-  const each = Math.min(Math.floor((width - TIME - etcd - STORAGE) / workers.length), 30);
+  const owner = owners === undefined ? 0 : Math.min(Math.max(6, ...names) + 2, 14);
+  const each = Math.min(Math.floor((width - TIME - owner - STORAGE) / workers.length), 30);
   const places = workers.map(({ who }, index) => {
     const hue = HUES[index % HUES.length] ?? '';
-    return [who, { x: TIME + etcd + index * each, width: each, hue }] as const;
+    return [who, { x: TIME + owner + index * each, width: each, hue }] as const;
   });
   return {
-    etcd,
+    owner,
     workers: new Map(places),
-    storage: TIME + etcd + workers.length * each + 2,
+    storage: TIME + owner + workers.length * each + 2,
     width,
   };
 }
 
-function header(story: Lanes, { etcd, workers, storage, width }: Grid): Row {
+function header(story: Lanes, { owner, workers, storage, width }: Grid): Row {
   const row = new Row(width).put(0, 'seconds', DIM);
-  if (etcd > 0) row.put(TIME, 'etcd', BOLD);
+  if (owner > 0) row.put(TIME, story.server, BOLD);
   for (const { who } of story.workers) {
     const lane = workers.get(who);
     if (lane !== undefined) row.put(lane.x, clip(who, lane.width - 2), `1;${lane.hue}`);
@@ -111,7 +114,7 @@ function tell(row: Row, mark: Mark, index: number, story: Lanes, grid: Grid): vo
   if (mark.what === 'owner') {
     row.put(
       TIME,
-      clip(mark.owner === undefined ? '(free)' : (mark.owner.who ?? '(unknown)'), grid.etcd - 2),
+      clip(mark.owner === undefined ? '(free)' : (mark.owner.who ?? '(unknown)'), grid.owner - 2),
     );
     return;
   }

@@ -182,7 +182,7 @@ seconds  etcd      client 1              client 2                storage
   0.009  client 1  ·
   0.012            ┃  holds #31
   0.015            ┃  read 5 ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▸
-  0.040            ┃░ paused (SIGSTOP)
+  0.040            ┃░ paused
   0.210            ┃░                    ·  asks
 ⋮ +2.9 s           ┃░                    ·
   3.140  client 2  ╎░                    ·
