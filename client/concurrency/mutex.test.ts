@@ -60,6 +60,27 @@ describe.concurrent('a mutex', () => {
     expect(calls()).toEqual([2, 0, 0]);
   });
 
+  test('to wait behind any number costs a look once it watches, and one when its turn comes', async () => {
+    await using peer = await Peer.connect(endpoints);
+    await using other = await Peer.connect(endpoints);
+    const name = newName();
+    const [first, second] = [await peer.mutex(name), await peer.mutex(name)];
+    await first.lock();
+    const waiting = second.lock();
+    await peer.untilQueued(name, 2);
+    const third = await other.mutex(name);
+    const txn = vi.spyOn(other.etcd.kv, 'txn');
+    const last = third.lock();
+    await vi.waitFor(() => expect(txn).toHaveBeenCalledTimes(2));
+    await txn.mock.results[1]?.value;
+    await first.unlock();
+    await waiting;
+    expect(txn).toHaveBeenCalledTimes(2);
+    await second.unlock();
+    await last;
+    expect(txn).toHaveBeenCalledTimes(3);
+  });
+
   test('a waiter gets the lock when its holder unlocks, and not before', async () => {
     await using peer = await Peer.connect(endpoints);
     const name = newName();

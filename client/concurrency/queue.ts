@@ -130,21 +130,21 @@ export class Place {
     try {
       let begun: number;
       let own: Queued;
-      let owner: Queued;
+      let ahead: Queued | undefined;
       do {
         // A deletion under way must be answered first: it could hit the key that is found here.
         this.#sweeping?.stop.abort();
         await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
         begun = this.#begun;
         joined = true;
-        ({ own, owner } = await this.#enter(value, signal));
+        ({ own, ahead } = await this.#enter(value, signal));
         // Again, if another holder has left meanwhile: what was found here goes with it.
       } while (begun !== this.#begun);
       revision = own.revision;
-      if (owner.revision !== own.revision) {
+      if (ahead) {
         if (!wait) throw new Locked();
         this.#behind.abort();
-        await this.#waitForTurn(own, owner, signal);
+        await this.#waitForTurn(own, ahead, signal);
       }
       if (this.#session.expired) throw new SessionExpired('expired');
       // Not a tick after the last check: who leaves from now on sees that the key is in use.
@@ -162,24 +162,32 @@ export class Place {
     }
   }
 
-  /** One transaction: joins the queue unless already in it, and reads who is first. */
-  async #enter(value: string, signal: AbortSignal): Promise<{ own: Queued; owner: Queued }> {
+  /**
+   * One transaction: joins the queue unless already in it, and reads who is ahead. That is the
+   * nearest earlier key, or the oldest of them if the own key was there already.
+   */
+  async #enter(value: string, signal: AbortSignal): Promise<Entered> {
     const key = Buffer.from(this.key);
-    const oldest = { request_range: oldestFirst(this.#prefix) };
     const lease = this.#session.leaseId;
     const put = { key, value: Buffer.from(value), lease: String(lease) };
+    const newest = { ...byAge(this.#prefix, 'Descend'), limit: 2 };
     const request: ITxnRequest = {
       compare: [{ key, target: 'Create', result: 'Equal', create_revision: '0' }],
-      success: [{ request_put: put }, oldest],
-      failure: [{ request_range: { key } }, oldest],
+      success: [{ request_put: put }, { request_range: newest }],
+      failure: [{ request_range: { key } }, { request_range: byAge(this.#prefix, 'Ascend') }],
     };
     const join = (call: CallOptions) => this.#track(this.#session.etcd.kv.txn(request, call));
     const answer = await rpc(join, { signal, attempt: this.#attempt });
+    const [first, second] = answer.responses.map(({ response_range }) => response_range);
+    const found = answer.succeeded ? undefined : firstKey(first);
+    if (found) {
+      const oldest = firstKey(second);
+      return { own: found, ahead: oldest?.revision === found.revision ? undefined : oldest };
+    }
     const revision = BigInt(answer.header.revision);
-    const created = { key: this.key, value, revision, modRevision: revision, lease };
-    const found = answer.succeeded ? undefined : firstKey(answer.responses[0]?.response_range);
-    const own = found ?? created;
-    return { own, owner: firstKey(answer.responses[1]?.response_range) ?? own };
+    const own = { key: this.key, value, revision, modRevision: revision, lease };
+    // The newest is the one just put.
+    return { own, ahead: keysOf(second)[1] };
   }
 
   #track<T>(joining: Promise<T>): Promise<T> {
@@ -193,9 +201,9 @@ export class Place {
     return tracked;
   }
 
-  async #waitForTurn(own: Queued, owner: Queued, signal: AbortSignal): Promise<void> {
+  async #waitForTurn(own: Queued, first: Queued, signal: AbortSignal): Promise<void> {
     const watches = Watches.of(this.#session.etcd);
-    let ahead: Queued | undefined = owner;
+    let ahead: Queued | undefined = first;
     while (ahead) {
       using ownWatch = watches.add({ key: Buffer.from(own.key) });
       using aheadWatch = watches.add({ key: Buffer.from(ahead.key) });
@@ -219,8 +227,7 @@ export class Place {
    */
   async #lookAhead(own: Queued, signal: AbortSignal): Promise<Queued | undefined> {
     const nearest = {
-      ...oldestFirst(this.#prefix),
-      sort_order: 'Descend' as const,
+      ...byAge(this.#prefix, 'Descend'),
       max_create_revision: String(own.revision - 1n),
     };
     const request: ITxnRequest = {
@@ -345,7 +352,7 @@ export async function oldest(
   prefix: string,
   limits: Limits,
 ): Promise<Queued | undefined> {
-  return firstKey(await rpc((call) => etcd.kv.range(oldestFirst(prefix), call), limits));
+  return firstKey(await rpc((call) => etcd.kv.range(byAge(prefix, 'Ascend'), call), limits));
 }
 
 /** All keys that start with `prefix`. */
@@ -368,6 +375,12 @@ export interface Queued {
   lease: bigint;
 }
 
+interface Entered {
+  own: Queued;
+  /** None: it is the own key's turn. */
+  ahead: Queued | undefined;
+}
+
 interface Sweep {
   stop: AbortController;
   done: Promise<void>;
@@ -379,19 +392,20 @@ const FIRST_ATTEMPT = 1000;
 export const CLEAN_UP = 500;
 
 export function firstKey(answer: IRangeResponse | undefined): Queued | undefined {
-  const kv = answer?.kvs[0];
-  return (
-    kv && {
-      key: kv.key.toString(),
-      value: kv.value.toString(),
-      revision: BigInt(kv.create_revision),
-      modRevision: BigInt(kv.mod_revision),
-      lease: BigInt(kv.lease),
-    }
-  );
+  return keysOf(answer)[0];
 }
 
-function oldestFirst(prefix: string) {
-  const order = { sort_target: 'Create', sort_order: 'Ascend', limit: 1 } as const;
-  return { ...rangeOf(prefix), ...order };
+function keysOf(answer: IRangeResponse | undefined): Queued[] {
+  return (answer?.kvs ?? []).map((kv) => ({
+    key: kv.key.toString(),
+    value: kv.value.toString(),
+    revision: BigInt(kv.create_revision),
+    modRevision: BigInt(kv.mod_revision),
+    lease: BigInt(kv.lease),
+  }));
+}
+
+/** The oldest key under `prefix`, or the newest. */
+function byAge(prefix: string, sort_order: 'Ascend' | 'Descend') {
+  return { ...rangeOf(prefix), sort_target: 'Create', sort_order, limit: 1 } as const;
 }

@@ -104,9 +104,14 @@ class WatchStream {
   #remove(entry: Entry): void {
     if (this.over || entry.over) return;
     entry.over = true;
-    if (entry.id !== undefined && this.#confirmed.delete(entry.id)) this.#cancel(entry.id);
-    // Not at once: whoever looks again watches again in the same breath.
-    setImmediate(() => this.#isIdle() && this.#finish());
+    const { id } = entry;
+    const known = id !== undefined && this.#confirmed.delete(id);
+    // Not at once: whoever has waited for this goes first, and may watch again in the same breath.
+    setImmediate(() => {
+      if (this.over) return;
+      if (this.#isIdle()) this.#finish();
+      else if (known) this.#cancel(id);
+    });
   }
 
   #isIdle(): boolean {
