@@ -183,7 +183,9 @@ describe.concurrent('contenders', () => {
     await Promise.all(
       Array.from({ length: 20 }, async () => {
         const mutex = await peer.mutex(name);
-        await expect(mutex.lock({ timeout: 200 })).rejects.toMatchObject({ code: 'TIMEOUT' });
+        // The latter where etcd is too busy to answer within that time.
+        const code = expect.stringMatching(/^(TIMEOUT|UNREACHABLE)$/);
+        await expect(mutex.lock({ timeout: 200 })).rejects.toMatchObject({ code });
       }),
     );
     await holder.unlock();
