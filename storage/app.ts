@@ -1,13 +1,13 @@
 /**
- * The Express app around the service: any POST, whatever its path and content type, is one request,
- * as in etcd's contrib/lock. Unlike upstream, which exits on a request it cannot read, it answers
- * each with the same three fields and a status; other methods, compressed bodies and bodies over
- * 1 MiB are refused. For people and their tools there are a page, its health and its metrics. It
- * never listens.
+ * The service over HTTP: any POST, whatever its path and content type, is one request, as in etcd's
+ * contrib/lock. Unlike upstream, which exits on a request it cannot read, it answers each with the
+ * same three fields and a status; other methods, compressed bodies and bodies over 1 MiB are refused.
+ * For people and their tools there are a page, its health and its metrics, by Express; what programs
+ * ask does not pass through it, which would cost more than all the rest. It never listens.
  */
 import { once } from 'node:events';
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import express, { type Express } from 'express';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import express from 'express';
 import helmet from 'helmet';
 import { BODY_LIMIT, BodyReader } from './body.js';
 import { createGuard, type GuardOptions } from './guard.js';
@@ -26,33 +26,29 @@ export type AppOptions = Service &
     signal: AbortSignal;
   };
 
-export function createApp({ host, token, observe, signal, ...service }: AppOptions): Express {
+export function createApp({
+  host,
+  token,
+  observe,
+  signal,
+  ...service
+}: AppOptions): RequestListener {
   const guard = createGuard({ host, token });
   const metrics = new Metrics(service.rule.name);
   const page = createPage({ ...service, signal });
   const observers = [metrics.observe.bind(metrics), page.observe, observe];
-  const app = express();
-  app.disable('x-powered-by').disable('etag');
   const deny = (res: ServerResponse, status: number, reason: string) => {
     metrics.deny(status);
     send(res, status, refused(reason));
   };
-  app.use((req, res, next) => {
-    const denial = guard(req);
-    // Whoever keeps this process alive has no token.
-    if (!denial || (denial.status === 401 && isHealth(req))) return next();
-    if (denial.status === 401) res.setHeader('WWW-Authenticate', 'Basic realm="storage"');
-    deny(res, denial.status, denial.reason);
-  });
   const observeAll = (outcome: Outcome) => {
     for (const each of observers) each(outcome);
   };
   const protocol = createProtocol(service, observeAll, deny);
   const health = createHealth(service);
-  const protect = helmet(HEADERS);
-  app.use((req, res, next) =>
-    req.method === 'POST' ? protocol(req, res) : protect(req, res, next),
-  );
+  const app = express();
+  app.disable('x-powered-by').disable('etag');
+  app.use(helmet(HEADERS));
   app.get('/healthz', async (req, res) => {
     const error = await health();
     // What is wrong is nobody's business who may not come in.
@@ -71,7 +67,22 @@ export function createApp({ host, token, observe, signal, ...service }: AppOptio
     res.setHeader('Allow', 'POST');
     deny(res, 405, `expected a POST with one JSON request as its body, got ${req.method}`);
   });
-  return app;
+  return (req, res) => {
+    const denial = guard(req);
+    // Whoever keeps this process alive has no token.
+    if (denial && !(denial.status === 401 && isHealth(req))) {
+      if (denial.status === 401) res.setHeader('WWW-Authenticate', 'Basic realm="storage"');
+      deny(res, denial.status, denial.reason);
+    } else if (req.method === 'POST') {
+      // What nobody foresaw costs a connection, and not the process.
+      protocol(req, res).catch((error) => {
+        console.error(error);
+        req.socket.destroy();
+      });
+    } else {
+      app(req, res);
+    }
+  };
 }
 
 const HEADERS = {
@@ -161,8 +172,13 @@ async function answer(
 }
 
 function send(res: ServerResponse, status: number, response: Response): void {
-  res.statusCode = status;
-  res.setHeader('Content-Type', 'application/json').end(encodeResponse(response));
+  const body = encodeResponse(response);
+  // All at once, the length too: headers one by one take node a seventh of the time of a request.
+  res.writeHead(status, {
+    'Content-Type': 'application/json',
+    'Content-Length': Buffer.byteLength(body),
+  });
+  res.end(body);
 }
 
 function explain(error: unknown): [status: number, reason: string] {

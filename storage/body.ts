@@ -7,6 +7,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 /** 1 MiB. */
 export const BODY_LIMIT = 2 ** 20;
 
+const EMPTY = Buffer.alloc(0);
+
 export class BodyReader {
   readonly #budget: number;
   #held = 0;
@@ -29,7 +31,8 @@ export class BodyReader {
   ): Promise<Buffer | 'too large' | 'busy' | 'aborted'> {
     return new Promise((resolve) => {
       // One buffer that doubles: a list of one-byte chunks would take a hundred times their size.
-      let body = Buffer.alloc(0);
+      // Most bodies are one chunk, and that one is kept as it is.
+      let body: Buffer = EMPTY;
       let size = 0;
       const collect = (chunk: Buffer) => {
         const end = size + chunk.length;
@@ -37,20 +40,20 @@ export class BodyReader {
         if (end > body.length) {
           const length = Math.min(BODY_LIMIT, Math.max(end, 2 * body.length));
           if (!this.#reserve(length - body.length, giveUp)) return;
-          body = Buffer.concat([body], length);
+          body = size === 0 ? chunk : Buffer.concat([body], length);
         }
-        chunk.copy(body, size);
+        if (body !== chunk) chunk.copy(body, size);
         size = end;
       };
       const discard = (why: 'too large' | 'busy') => {
         this.#unfinished.delete(giveUp);
         this.#held -= body.length;
-        body = Buffer.alloc(0);
+        body = EMPTY;
         req.off('data', collect).resume();
         resolve(why);
       };
       const giveUp = () => discard('busy');
-      res.once('close', () => {
+      res.on('close', () => {
         this.#unfinished.delete(giveUp);
         this.#held -= body.length;
         resolve('aborted');
@@ -58,7 +61,7 @@ export class BodyReader {
       if (Number(req.headers['content-length'] ?? 0) > BODY_LIMIT) return discard('too large');
       this.#unfinished.add(giveUp);
       req.on('data', collect);
-      req.once('end', () => {
+      req.on('end', () => {
         this.#unfinished.delete(giveUp);
         resolve(body.subarray(0, size));
       });

@@ -9,6 +9,8 @@ export class Metrics {
   readonly #registers = [this.#registry];
   readonly #rule: string;
   #highest = 0n;
+  /** Small copies: an outcome may hold a value of 1 MiB. */
+  readonly #uncounted: Counted[] = [];
 
   readonly #requests = new Counter({
     name: 'storage_requests_total',
@@ -55,6 +57,20 @@ export class Metrics {
   }
 
   observe({ op, token, fenced, result, seconds }: Outcome): void {
+    if (this.#uncounted.push({ op, token, fenced, result, seconds }) >= BATCH) this.#countAll();
+  }
+
+  /** In Prometheus' text format. */
+  text(): Promise<string> {
+    this.#countAll();
+    return this.#registry.metrics();
+  }
+
+  #countAll(): void {
+    for (const one of this.#uncounted.splice(0)) this.#count(one);
+  }
+
+  #count({ op, token, fenced, result, seconds }: Counted): void {
     this.#requests.inc({ op: op || 'unknown', result });
     this.#seconds.observe({ op: op || 'unknown' }, seconds);
     if (op === 'write' && result === 'refused') this.#refused.inc({ rule: this.#rule });
@@ -63,9 +79,9 @@ export class Metrics {
       this.#token.set(Number(token));
     }
   }
-
-  /** In Prometheus' text format. */
-  text(): Promise<string> {
-    return this.#registry.metrics();
-  }
 }
+
+type Counted = Pick<Outcome, 'op' | 'token' | 'fenced' | 'result' | 'seconds'>;
+
+/** Counting many at once: one by one, prom-client takes a tenth of the time of a request. */
+const BATCH = 500;

@@ -66,6 +66,25 @@ describe('the codec', () => {
     expect(decodeResponse(encodeResponse(response))).toEqual(response);
   });
 
+  it.each([
+    '{"op":"read","key":"a","val":"b","version":9007199254740993}',
+    '{"op":"","key":"é\u{1f600}","val":"}{:,","version":-0}',
+    '{"op":"write","key":"a","val":"\\n\\ud800","version":-9223372036854775808}',
+    '{"op":"write","key":"__proto__","val":"x","version":9223372036854775808}',
+    '{"op":"write","key":"a","val":"b\n","version":1}',
+    '{"op":"write","key":"a","val":"b","version":01}',
+    '{"op":"write","key":"a","val":"b","version":1.5}',
+  ])('reads the same with and without spaces: %s', (text) => {
+    const decoded = (body: string) => {
+      try {
+        return decodeRequest(body);
+      } catch (error) {
+        return (error as Error).message.replace(/ at offset.*/, '');
+      }
+    };
+    expect(decoded(text)).toEqual(decoded(`${text} `));
+  });
+
   it('leaves digits inside strings alone', () => {
     const request = {
       op: '"version":4703569812595502721',

@@ -53,16 +53,43 @@ export function hex(int64: bigint): string {
 /** `zero` names the fields, and by its values their types. Repeated fields: the last one wins. */
 function decoder<T extends Record<string, string | bigint>>(zero: T): (body: string | Buffer) => T {
   // Where Go finds no field of that very name it folds letter case as Unicode does: flags i and u.
-  const folded = Object.keys(zero).map((name) => ({ name, like: new RegExp(`^${name}$`, 'iu') }));
+  const names = Object.keys(zero);
+  const folded = names.map((name) => new RegExp(`^${name}$`, 'iu'));
+  const integers = names.filter((name) => typeof zero[name] === 'bigint');
+  const plain = plainText(names.map((name) => [name, integers.includes(name)]));
   return (body) => {
+    const bytes = typeof body === 'string' ? Buffer.from(body) : body;
+    const text = bytes.toString();
+    const found = plain.exec(text);
+    if (found) {
+      const fields = JSON.parse(text);
+      integers.forEach((name, i) => {
+        fields[name] = integer(name, found[i + 1] ?? '');
+      });
+      return fields;
+    }
     const fields: Record<string, string | bigint> = { ...zero };
-    new Scanner(String(body)).document((key, source) => {
-      const name = Object.hasOwn(zero, key) ? key : folded.find(({ like }) => like.test(key))?.name;
+    new Scanner(text).document((key, source) => {
+      let field = names.indexOf(key);
+      if (field < 0) field = folded.findIndex((like) => like.test(key));
+      const name = names[field];
       if (name === undefined || source === 'null') return;
-      fields[name] = typeof zero[name] === 'bigint' ? integer(name, source) : string(name, source);
+      fields[name] = integers.includes(name) ? integer(name, source) : string(name, source);
     });
     return fields as T;
   };
+}
+
+/**
+ * What most clients send: all fields once, in their order, without spaces and escapes. There
+ * `JSON.parse` is wrong about nothing but the integers, and much faster than the scanner.
+ */
+function plainText(fields: [name: string, isInteger: boolean][]): RegExp {
+  const members = fields.map(
+    ([name, isInteger]) =>
+      `"${name}":${isInteger ? '(-?(?:0|[1-9]\\d*))' : '"[ !#-[\\]-\\uffff]*"'}`,
+  );
+  return new RegExp(`^\\{${members.join()}\\}$`);
 }
 
 function string(name: string, source: string): string {
@@ -90,7 +117,8 @@ function kind(source: string): string {
 /** The string behind a well-formed JSON string. A lone surrogate becomes U+FFFD, as in Go. */
 function unquote(source: string): string {
   const value: string = JSON.parse(source);
-  return value.replace(/\p{Surrogate}/gu, '\ufffd');
+  // Text that was bytes has lone surrogates only where they were escaped.
+  return source.includes('\\') ? value.replace(/\p{Surrogate}/gu, '\ufffd') : value;
 }
 
 const DEPTH = 1000;
@@ -124,7 +152,7 @@ class Scanner {
       const name = this.#string() ?? this.#fail('expected a field name');
       if (!this.#take(':')) this.#fail('expected ":"');
       const source = this.#value(depth);
-      member?.(unquote(name), source);
+      member?.(name.includes('\\') ? unquote(name) : name.slice(1, -1), source);
     } while (this.#take(','));
     if (!this.#take('}')) this.#fail('expected "," or "}"');
   }
@@ -148,9 +176,9 @@ class Scanner {
   }
 
   #string(): string | undefined {
-    const source = this.#token(STRING);
-    if (source === undefined && this.#text[this.#at] === '"') this.#fail('expected a valid string');
-    return source;
+    this.#space();
+    if (this.#text[this.#at] !== '"') return undefined;
+    return this.#token(STRING) ?? this.#fail('expected a valid string');
   }
 
   #take(mark: string): boolean {
@@ -161,7 +189,6 @@ class Scanner {
   }
 
   #token(pattern: RegExp): string | undefined {
-    this.#space();
     const start = this.#at;
     pattern.lastIndex = start;
     if (!pattern.test(this.#text)) return undefined;

@@ -30,16 +30,10 @@ const CONNECTIONS = 400;
 /** PEM: the certificate chain and its private key. */
 export type Tls = { cert: Buffer; key: Buffer };
 
-type Connection = {
-  socket: Socket;
-  /** The answers it still waits for, in their order. */
-  readonly owed: Set<ServerResponse>;
-};
-
 export class HttpServer {
   readonly #server;
-  /** In the order of their last answers. */
-  readonly #connections = new Map<string, Connection>();
+  /** The answers that each connection waits for; the connections in the order of their last answers. */
+  readonly #connections = new Map<Socket, Set<ServerResponse>>();
   readonly #most: number;
   #owed = 0;
   #closing = false;
@@ -53,14 +47,11 @@ export class HttpServer {
       ? createTlsServer({ ...LIMITS, ...tls }, serve)
       : createServer(LIMITS, serve);
     this.#server.timeout = IDLE;
+    // One limit for all silence: node's own one between two requests would take two timers a request.
+    this.#server.keepAliveTimeout = 0;
     this.#most = most;
-    this.#server.on('connection', (socket) => this.#keep(socket));
-    // From then on this one is to be ended, and the other with it.
-    this.#server.on('secureConnection', (socket) => {
-      const connection = this.#connections.get(idOf(socket) ?? '');
-      if (connection) connection.socket = socket;
-      else socket.destroy();
-    });
+    this.#server.on('connection', (socket) => this.#accept(socket));
+    this.#server.on('secureConnection', (socket) => this.#secure(socket));
   }
 
   /**
@@ -91,10 +82,9 @@ export class HttpServer {
    */
   async close(patience: number): Promise<void> {
     this.#closing = true;
-    for (const { socket, owed } of this.#connections.values())
-      if (owed.size === 0) socket.destroy();
+    for (const [socket, owed] of this.#connections) if (owed.size === 0) socket.destroy();
     const cut = setTimeout(() => {
-      for (const { socket } of this.#connections.values()) socket.destroy();
+      for (const socket of this.#connections.keys()) socket.destroy();
     }, patience);
     try {
       Server.prototype.close.call(this.#server);
@@ -104,26 +94,31 @@ export class HttpServer {
     }
   }
 
-  #keep(socket: Socket): void {
-    const id = idOf(socket);
-    const full = this.#connections.size >= this.#most && !this.#makeRoom();
-    if (full || id === undefined) return void socket.destroy();
-    const connection = { socket, owed: new Set<ServerResponse>() };
-    this.#connections.set(id, connection);
-    // By then a new connection may come from the same place.
-    socket.once('close', () => this.#forget(id, connection));
+  #accept(socket: Socket): void {
+    if (this.#connections.size < this.#most || this.#makeRoom()) this.#keep(socket, new Set());
+    else socket.destroy();
   }
 
-  #forget(id: string, connection: Connection): boolean {
-    return this.#connections.get(id) === connection && this.#connections.delete(id);
+  /** From then on what TLS made of the connection is to be ended, and the connection with it. */
+  #secure(socket: Socket): void {
+    const all = [...this.#connections];
+    const [raw, owed] = all.find(([raw]) => !raw.destroyed && areSame(raw, socket)) ?? [];
+    if (raw === undefined || owed === undefined) return void socket.destroy();
+    this.#connections.delete(raw);
+    this.#keep(socket, owed);
+  }
+
+  #keep(socket: Socket, owed: Set<ServerResponse>): void {
+    this.#connections.set(socket, owed);
+    socket.once('close', () => this.#connections.delete(socket));
   }
 
   /** Ends the connection that has kept the server waiting the longest, if any does. */
   #makeRoom(): boolean {
-    for (const [id, { socket, owed }] of this.#connections) {
+    for (const [socket, owed] of this.#connections) {
       const [first] = owed;
       if (first?.req.complete && !first.writableEnded) continue;
-      this.#connections.delete(id);
+      this.#connections.delete(socket);
       socket.destroy();
       return true;
     }
@@ -131,13 +126,12 @@ export class HttpServer {
   }
 
   #owe(res: ServerResponse): void {
-    const id = idOf(res.req.socket);
-    const connection = id === undefined ? undefined : this.#connections.get(id);
-    if (id === undefined || connection === undefined) return void res.req.socket.destroy();
-    const { socket, owed } = connection;
+    const { socket } = res.req;
+    const owed = this.#connections.get(socket);
+    if (owed === undefined) return void socket.destroy();
     const most = ++this.#owed > OWED_BY_ALL ? 1 : OWED;
     if (owed.add(res).size > most) socket.destroy();
-    res.once('close', () => {
+    res.on('close', () => {
       this.#owed--;
       owed.delete(res);
       if (this.#closing && owed.size === 0) {
@@ -145,15 +139,16 @@ export class HttpServer {
         if (res.req.complete) socket.destroySoon();
         else socket.end();
       }
-      if (this.#forget(id, connection)) this.#connections.set(id, connection);
+      if (this.#connections.delete(socket)) this.#connections.set(socket, owed);
     });
   }
 }
 
-/**
- * The same for a connection and for the one that TLS makes of it; undefined for one that is already
- * over.
- */
-function idOf({ remoteAddress, remotePort, localAddress }: Socket): string | undefined {
-  return remoteAddress && `${remoteAddress} ${remotePort} ${localAddress}`;
+/** Of two sockets that are open: whether they are ends of the same connection. */
+function areSame(one: Socket, other: Socket): boolean {
+  return (
+    one.remotePort === other.remotePort &&
+    one.remoteAddress === other.remoteAddress &&
+    one.localAddress === other.localAddress
+  );
 }

@@ -32,8 +32,8 @@ export class UnknownOpError extends Error {
 }
 
 /**
- * Resolves to the answer, also of a refusal; `fenced` says whether the rule accepted the token. Rejects with {@link UnknownOpError} and the errors of
- * `Store.update`.
+ * Resolves to the answer, also of a refusal; `fenced` says whether the rule accepted the token.
+ * Rejects with {@link UnknownOpError} and the errors of `Store.update`.
  */
 export async function handle(
   request: Request,
@@ -63,9 +63,7 @@ async function fence(
   { store, rule, lock }: Service,
   val: (current: Entry | undefined) => string | undefined,
 ): Promise<Decision> {
-  const holder = await lock?.holder().catch((error) => {
-    throw new Unavailable(`nothing was written: ${error.message}`, { cause: error });
-  });
+  const holder = lock && (await holderOf(lock));
   if (lock && !holder) return { refusal: lock.gone };
   const decide = (current: Entry | undefined): Decision => {
     const refusal = rule.check(version, current?.version, holder?.token);
@@ -75,6 +73,14 @@ async function fence(
     return { entry: same ? current : entry };
   };
   return store.update(key, decide, holder);
+}
+
+async function holderOf(lock: Lock): Promise<Holder | undefined> {
+  try {
+    return await lock.holder();
+  } catch (error) {
+    throw new Unavailable(`nothing was written: ${(error as Error).message}`, { cause: error });
+  }
 }
 
 function answer(

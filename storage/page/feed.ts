@@ -21,9 +21,9 @@ export class Feed {
   readonly #options: FeedOptions;
   readonly #watchers = new Set<ServerResponse>();
   readonly #counts = { accepted: 0, refused: 0, 'not found': 0, failed: 0, invalid: 0 };
-  // As JSON, the newest last: a text cut from a big one would keep the big one in memory.
-  readonly #recent: string[] = [];
-  #untold: string[] = [];
+  /** The newest last. */
+  readonly #recent: Decision[] = [];
+  #untold: Decision[] = [];
   /** Whether decisions were told since the last tick. */
   #told = false;
   /** The listing as it was told last. */
@@ -42,8 +42,7 @@ export class Feed {
 
   observe({ at, op, key, token, result, reason }: Outcome): void {
     this.#counts[result]++;
-    const texts = { key: cut(key), token: `${token}`, reason: cut(reason) };
-    const decision = JSON.stringify({ at, op, result, ...texts });
+    const decision = { at, op, result, key: cut(key), token, reason: cut(reason) };
     push(this.#recent, decision);
     this.#outdated = true;
     if (this.#watchers.size === 0) return;
@@ -89,8 +88,10 @@ export class Feed {
     this.#told = true;
   }
 
-  #news(decisions: string[]): string {
-    return `"decisions":[${decisions.join()}],"counts":${JSON.stringify(this.#counts)}`;
+  #news(decisions: Decision[]): string {
+    const shown = decisions.slice(-SHOWN);
+    const texts = shown.map((one) => JSON.stringify({ ...one, token: `${one.token}` }));
+    return `"decisions":[${texts}],"counts":${JSON.stringify(this.#counts)}`;
   }
 
   async #list(): Promise<void> {
@@ -136,6 +137,9 @@ export class Feed {
   }
 }
 
+/** What is shown of an outcome. */
+type Decision = Pick<Outcome, 'at' | 'op' | 'result' | 'key' | 'token' | 'reason'>;
+
 /** Milliseconds between two looks at what there is to tell. */
 const TICK = 250;
 /** Ticks between two listings when this process changed nothing: others may write to its store. */
@@ -165,13 +169,15 @@ function listedEntry([key, { val, version }]: [string, Entry]) {
   return { key: cut(key), val: val === undefined ? null : cut(val), token: `${version}` };
 }
 
-function push(list: string[], item: string): void {
-  if (list.push(item) > SHOWN) list.shift();
+/** Keeps the last ones, at least those that are shown. */
+function push(list: Decision[], item: Decision): void {
+  if (list.push(item) >= 2 * SHOWN) list.splice(0, SHOWN);
 }
 
-/** Not in the middle of a character. */
+/** Not in the middle of a character. By way of bytes: a mere slice would keep all of it in memory. */
 function cut(text: string): string {
-  return text.length > LENGTH ? `${text.slice(0, LENGTH).replace(/[\ud800-\udbff]$/, '')}…` : text;
+  if (text.length <= LENGTH) return text;
+  return `${Buffer.from(text.slice(0, LENGTH).replace(/[\ud800-\udbff]$/, ''))}…`;
 }
 
 /** JSON has no line ends of its own, so that `data` is one line. */
