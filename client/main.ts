@@ -8,7 +8,7 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import { readAuthToken } from './auth-token.js';
 import { addConnectOptions, type ConnectFlags, connectOptions } from './connect-options.js';
 import { keyPress } from './key-press.js';
-import { type Mode, type Options, run } from './run.js';
+import type { Mode, Options } from './run.js';
 import type { Target } from './storage-client.js';
 
 const { version } = createRequire(import.meta.url)('etcd-fenced-lock/package.json');
@@ -62,6 +62,8 @@ async function main(given: string | undefined, flags: Flags, command: Command) {
   // A terminal that is gone must not keep the lock from being released.
   process.stderr.on('error', () => {});
   try {
+    // Loaded by need: --help does without all that talks to etcd.
+    const { run } = await import('./run.js');
     const well = await run(
       mode,
       { ...flags, etcd: connectOptions(flags), storage },

@@ -48,6 +48,7 @@ test('the package holds what users need and nothing else', () => {
   expect(other.sort()).toEqual([
     'LICENSE',
     'README.md',
+    'dist/client/LICENSES.md',
     'dist/storage/page/icon.svg',
     'dist/storage/page/index.html',
     'dist/storage/page/style.css',

@@ -73,7 +73,7 @@ install_packages() {
 build() {
   local stamp=.cache/built inputs
   inputs=$(find client storage package-lock.json tsconfig.json scripts/tsconfig.build.json \
-    -type f ! -name '*.test.ts' -exec cksum {} + | LC_ALL=C sort -k 3)
+    scripts/bundle -type f ! -name '*.test.ts' -exec cksum {} + | LC_ALL=C sort -k 3)
   if [ -x dist/client/main.js ] && [ -x dist/storage/main.js ] &&
     [ "$inputs" = "$(cat "$stamp" 2>/dev/null)" ]; then
     return
@@ -81,6 +81,7 @@ build() {
   say 'building'
   rm -rf .cache/dist
   node_modules/.bin/tsc -p scripts/tsconfig.build.json --outDir .cache/dist
+  node_modules/.bin/vite build --config scripts/bundle/vite.config.ts --outDir .cache/dist/client
   # What the page is made of, beside TypeScript.
   mkdir -p .cache/dist/storage/page
   cp storage/page/*.{html,css,js,svg} .cache/dist/storage/page/

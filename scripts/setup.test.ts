@@ -1,5 +1,5 @@
 // Runs setup.sh on a project of a few files, in a folder with spaces in its path. No network: npm,
-// tsc, apt-get, dpkg, brew and etcd are stand-ins that note their calls, and PATH has nothing but
+// tsc, vite, apt-get, dpkg, brew and etcd are stand-ins that note their calls, and PATH has nothing but
 // them and the few system tools that the script uses.
 
 import { execFileSync } from 'node:child_process';
@@ -16,7 +16,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { Program } from './lib/program.js';
@@ -38,6 +38,7 @@ test('from nothing it installs, builds and fetches etcd; the second time there i
     expect.stringMatching(/^npm config get cache$/),
     expect.stringMatching(/^npm ci --include=dev --ignore-scripts /),
     expect.stringMatching(/^tsc -p scripts\/tsconfig.build.json /),
+    expect.stringMatching(/^vite build --config scripts\/bundle\/vite.config.ts /),
     expect.stringMatching(/^apt-get .*download etcd-server etcd-client$/),
     expect.stringMatching(/^dpkg -x .*etcd-client.deb /),
     expect.stringMatching(/^dpkg -x .*etcd-server.deb /),
@@ -89,6 +90,8 @@ test('it builds again when a source changed, came or went, and leaves no stale o
   await project.write('storage/main.ts', 'changed');
   expect((await project.setUp()).said).toEqual(['building']);
   await project.write('scripts/tsconfig.build.json', '{ "changed": true }');
+  expect((await project.setUp()).said).toEqual(['building']);
+  await project.write('scripts/bundle/vite.config.ts', 'changed');
   expect((await project.setUp()).said).toEqual(['building']);
   await rm(project.path('dist/client/main.js'));
   expect((await project.setUp()).said).toEqual(['building']);
@@ -262,13 +265,17 @@ test.each(['flock', 'perl'])('of two at once, one does the work (locking by %s)'
   const results = await Promise.all([project.setUp(), project.setUp()]);
   expect(results.map(({ code }) => code)).toEqual([0, 0]);
   const calls = await project.calls();
-  for (const call of [/^npm ci/, /^tsc/, /^apt-get/]) {
+  for (const call of [/^npm ci/, /^tsc/, /^vite/, /^apt-get/]) {
     expect(calls.filter((made) => call.test(made))).toHaveLength(1);
   }
 });
 
-const TOOLS =
+const NAMES =
   'bash cat chmod cksum cmp cp dirname find flock grep ln mkdir mv perl readlink rm sort touch uname';
+/** The paths of those that this system has. */
+const TOOLS = execFileSync('bash', ['-c', `type -P ${NAMES} || true`], { encoding: 'utf8' })
+  .trim()
+  .split('\n');
 
 /** What the page is made of, beside TypeScript. */
 const PAGE = ['html', 'css', 'js', 'svg'];
@@ -280,13 +287,11 @@ class Project {
     const project = new Project(join(folder, 'with spaces/project'));
     await mkdir(project.path('bin'), { recursive: true });
     await symlink(process.execPath, project.path('bin/node'));
-    for (const tool of TOOLS.split(' ')) {
-      const path = execFileSync('bash', ['-c', `type -P ${tool} || true`], { encoding: 'utf8' });
-      if (path !== '') await symlink(path.trim(), project.path(`bin/${tool}`));
-    }
+    for (const tool of TOOLS) await symlink(tool, project.path(`bin/${basename(tool)}`));
     await project.write('package-lock.json', '{}');
     await project.write('tsconfig.json', '{}');
     await project.write('scripts/tsconfig.build.json', '{}');
+    await project.write('scripts/bundle/vite.config.ts', '');
     await project.write('client/main.ts', '');
     await project.write('storage/main.ts', '');
     for (const kind of PAGE) await project.write(`storage/page/a.${kind}`, kind);
@@ -301,7 +306,8 @@ class Project {
          ci)
            mkdir -p node_modules/.bin
            echo '{}' >node_modules/.package-lock.json
-           cp "$PROJECT/bin/fake-tsc" node_modules/.bin/tsc ;;
+           cp "$PROJECT/bin/fake-tsc" node_modules/.bin/tsc
+           cp "$PROJECT/bin/fake-vite" node_modules/.bin/vite ;;
        esac`,
     );
     await project.program(
@@ -312,6 +318,7 @@ class Project {
          echo '#!/bin/sh' >"$4/\${source%.ts}.js"
        done`,
     );
+    await project.program('fake-vite', '[ -e "$5/main.js" ]');
     await project.program('apt-get', 'touch etcd-server.deb etcd-client.deb');
     await project.etcd('etcd', packaged);
     await project.program(

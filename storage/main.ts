@@ -10,7 +10,6 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import type { Etcd3 } from 'etcd3';
 import { readAuthToken } from '../client/auth-token.js';
 import { addConnectOptions, type ConnectFlags, connectOptions } from '../client/connect-options.js';
-import { createApp } from './app.js';
 import { rules } from './fence.js';
 import { type Address, listen, parseAddress } from './listen.js';
 import { formats, type Outcome, printable } from './outcome.js';
@@ -111,6 +110,8 @@ async function serve(flags: Flags): Promise<void> {
   checkPlaces(flags);
   const tls = readTls(flags);
   const token = flags.authTokenFile === undefined ? undefined : readAuthToken(flags.authTokenFile);
+  // By need as well: --help and a wrong option do without Express.
+  const { createApp } = await import('./app.js');
   const resources = new Resources();
   const store = await stores[flags.store](flags, resources);
   const stopping = new AbortController();
