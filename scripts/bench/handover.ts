@@ -1,0 +1,132 @@
+// Handing a lock over: from the call that releases it to the grant of the next one who waits, against a
+// raw put by the same process, in turn. Then how many hand-overs a second there can be when all want
+// the lock again at once. A process each for up to ten contenders: two cores do not carry a hundred.
+
+import { fileURLToPath } from 'node:url';
+import { type Etcd, startEtcd } from '../lib/etcd.js';
+import { Peer } from '../lib/peer.js';
+import { Program } from '../lib/program.js';
+import type { Bench, Case, Row } from './case.js';
+import { contend, handOvers, type Turn } from './contender.js';
+import { quantile, ratio } from './measure.js';
+
+export const handover: Case = {
+  about: 'from a release to the next grant, among contenders for one lock',
+  async *run(bench) {
+    await using server = await startEtcd();
+    for (const count of [2, 10, 100]) {
+      yield* measure(bench, `${count} contenders`, (load) => inOneProcess(server, count, load));
+    }
+    for (const count of [2, 10]) {
+      yield* measure(bench, `${count} processes`, (load) => inProcesses(server, count, load));
+    }
+  },
+};
+
+/** How contenders are to behave, and who hears of their turns. */
+type Load = { name: string; puts: number; signal: AbortSignal; onTurn: (turn: Turn) => void };
+type Contention = (load: Load) => Promise<void>;
+
+/** Raw puts in whose time one who left is back in the queue. */
+const PUTS = 15;
+/** Turns until Node has compiled what is measured. */
+const WARM_UP = 60;
+/** Milliseconds that etcd lets pass before it serves watches that it has set aside. */
+const RESYNC = 100;
+
+async function* measure(
+  { scale, signal }: Bench,
+  who: string,
+  contention: Contention,
+): AsyncIterable<Row> {
+  const paced = await turnsOf(contention, `${who}, paced`, PUTS, Math.ceil(120 * scale), signal);
+  const times = handOvers(paced);
+  const puts = paced.slice(0, -1).map(({ put }) => put);
+  const row = (part: number, aim?: { atMost: number }) => {
+    const value = quantile(times, part);
+    const theirs = quantile(puts, part);
+    const quotient = part === 0.5 ? ratio(times, puts) : value / theirs;
+    const against = { what: 'a raw put', value: theirs, ratio: quotient, ...(aim && { aim }) };
+    return { what: `hand-over, ${who}, p${part * 100}`, value, unit: 'ms', against } as const;
+  };
+  yield row(0.5, { atMost: 2.5 });
+  yield row(0.99);
+  const [slowest, limit] = [Math.max(...times), Math.max(...puts) + RESYNC];
+  yield {
+    what: `hand-over, ${who}, the slowest`,
+    value: slowest,
+    unit: 'ms',
+    against: {
+      what: 'the slowest put and a resync',
+      value: limit,
+      ratio: slowest / limit,
+      aim: { atMost: 1 },
+    },
+  };
+
+  const busy = await turnsOf(contention, `${who}, busy`, 0, Math.ceil(300 * scale), signal);
+  const count = handOvers(busy).length;
+  const first = busy[0]?.granted ?? Number.NaN;
+  const last = busy.at(-1)?.granted ?? Number.NaN;
+  yield { what: `hand-overs, ${who}`, value: (count * 1000) / (last - first), unit: '/s' };
+}
+
+/** So many turns in the order of their grants, after some that are thrown away. */
+async function turnsOf(
+  contention: Contention,
+  name: string,
+  puts: number,
+  count: number,
+  signal: AbortSignal,
+): Promise<Turn[]> {
+  const turns: Turn[] = [];
+  const enough = new AbortController();
+  const onTurn = (turn: Turn): void => {
+    turns.push(turn);
+    if (turns.length > WARM_UP + count) enough.abort();
+  };
+  const ends = AbortSignal.any([signal, enough.signal]);
+  await contention({ name, puts, signal: ends, onTurn });
+  signal.throwIfAborted();
+  return turns.sort((a, b) => a.granted - b.granted).slice(WARM_UP);
+}
+
+async function inOneProcess({ endpoints }: Etcd, count: number, load: Load): Promise<void> {
+  await using peer = await Peer.connect(endpoints);
+  const sessions = await Promise.all(Array.from({ length: count }, () => peer.session()));
+  await Promise.all(sessions.map((session) => contend(session, load, load.onTurn)));
+}
+
+/** They begin as each of them comes up: a turn counts from when all have had one. */
+async function inProcesses({ endpoints }: Etcd, count: number, load: Load): Promise<void> {
+  const worker = fileURLToPath(new URL('handover-worker.ts', import.meta.url));
+  const args = ['--import', 'tsx', worker, endpoints[0] ?? '', load.name, String(load.puts)];
+  const waitedFor = new Set(Array.from({ length: count }, (_, i) => i));
+  const programs = Array.from({ length: count }, (_, i) =>
+    Program.start(process.execPath, args, {
+      onLine(line) {
+        waitedFor.delete(i);
+        const turn = JSON.parse(line);
+        if (waitedFor.size === 0) load.onTurn({ ...turn, token: BigInt(turn.token) });
+      },
+    }),
+  );
+  try {
+    const ended = programs.map(async (program) => {
+      const { code } = await program.exited;
+      if (code !== 0) throw new Error(`a contender failed: ${program.stderr}`);
+    });
+    await Promise.race([aborted(load.signal), ...ended]);
+    for (const program of programs) program.end();
+    await Promise.all(ended);
+  } finally {
+    await Promise.all(programs.map((program) => program[Symbol.asyncDispose]()));
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) =>
+    signal.addEventListener('abort', () => resolve(), { once: true }),
+  );
+}

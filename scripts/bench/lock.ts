@@ -1,0 +1,100 @@
+// An uncontended lock and unlock. The floor is the two transactions that they make, sent raw with etcd3;
+// etcd3's own Lock grants a lease for each lock and revokes it, and so makes three calls.
+
+import type { IRangeRequest } from 'etcd3';
+import { Mutex, type Session } from '../../client/concurrency/index.js';
+import { rangeOf } from '../../client/concurrency/queue.js';
+import { startEtcd } from '../lib/etcd.js';
+import { Peer } from '../lib/peer.js';
+import type { Case } from './case.js';
+import { inTurn, median, ratio } from './measure.js';
+
+export const lock: Case = {
+  about: 'lock + unlock when nobody else wants the lock',
+  async *run({ scale, signal }) {
+    await using server = await startEtcd();
+    await using peer = await Peer.connect(server.endpoints);
+    const { etcd } = peer;
+    const session = await peer.session();
+    const mutex = new Mutex(session, 'mutex');
+    const raw = new RawLock(session, 'raw/');
+    const contestants = {
+      mutex: async () => {
+        await mutex.lock();
+        await mutex.unlock();
+        return undefined;
+      },
+      raw: async () => {
+        await raw.lock();
+        await raw.unlock();
+        return undefined;
+      },
+      etcd3: async () => {
+        await etcd.lock('etcd3').do(() => {});
+        return undefined;
+      },
+    };
+    await mutex.lock();
+    if ((await keys()) !== 1) throw new Error('expected the lock to be a key');
+    await mutex.unlock();
+    for (const contestant of Object.values(contestants)) await contestant();
+    if ((await keys()) !== 0) throw new Error('expected nothing to be left behind');
+
+    const rounds = Math.ceil(1500 * scale);
+    const times = await inTurn(contestants, { rounds, warmUp: WARM_UP, signal });
+    const ours = {
+      what: 'lock + unlock, uncontended',
+      value: median(times.mutex),
+      unit: 'ms',
+    } as const;
+    const against = (what: string, theirs: number[]) => {
+      return { what, value: median(theirs), ratio: ratio(times.mutex, theirs) };
+    };
+    yield { ...ours, against: { ...against('the two calls', times.raw), aim: { atMost: 1.1 } } };
+    yield { ...ours, against: against("etcd3's own Lock", times.etcd3) };
+
+    async function keys(): Promise<number> {
+      return Number(await etcd.getAll().count());
+    }
+  },
+};
+
+/** Rounds until Node has compiled what is measured. */
+const WARM_UP = 300;
+
+/** What a lock is on the wire, and nothing else: no waiting, no trying again, nothing looked after. */
+class RawLock {
+  readonly #session: Session;
+  readonly #key: Buffer;
+  readonly #newest: IRangeRequest;
+  #revision = '0';
+
+  constructor(session: Session, prefix: string) {
+    this.#session = session;
+    this.#key = Buffer.from(prefix + session.leaseId.toString(16));
+    const order = { sort_target: 'Create', sort_order: 'Descend', limit: 2 } as const;
+    this.#newest = { ...rangeOf(prefix), ...order };
+  }
+
+  async lock(): Promise<void> {
+    const key = this.#key;
+    const { etcd, leaseId } = this.#session;
+    const answer = await etcd.kv.txn({
+      compare: [{ key, target: 'Create', result: 'Equal', create_revision: '0' }],
+      success: [
+        { request_put: { key, value: Buffer.from(''), lease: String(leaseId) } },
+        { request_range: this.#newest },
+      ],
+    });
+    this.#revision = answer.header.revision;
+  }
+
+  async unlock(): Promise<void> {
+    const key = this.#key;
+    const create_revision = this.#revision;
+    await this.#session.etcd.kv.txn({
+      compare: [{ key, target: 'Create', result: 'Equal', create_revision }],
+      success: [{ request_delete_range: { key } }],
+    });
+  }
+}
