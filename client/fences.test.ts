@@ -107,6 +107,7 @@ test.concurrent('storage behind TLS and a token takes the client that has both, 
     join(folder, name),
   ) as [string, string, string, string];
   const made = await generate([{ name: 'commonName', value: 'localhost' }], {
+    keyType: 'ec',
     extensions: [{ name: 'subjectAltName', altNames: [{ type: 2, value: 'localhost' }] }],
   });
   await Promise.all([

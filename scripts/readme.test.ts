@@ -60,6 +60,7 @@ test('storage behind TLS and a token is as the README says', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'readme-test-'));
   onTestFinished(() => rm(folder, { recursive: true }));
   const { cert, private: key } = await generate([{ name: 'commonName', value: 'localhost' }], {
+    keyType: 'ec',
     extensions: [{ name: 'subjectAltName', altNames: [{ type: 2, value: 'localhost' }] }],
   });
   const files = { 'cert.pem': cert, 'ca.pem': cert, 'key.pem': key, token: 's3cret\n' };

@@ -5,7 +5,8 @@ export default defineConfig({
     include: ['{client,storage,scripts}/**/*.test.ts'],
     globalSetup: ['scripts/lib/vitest-etcd.ts'],
     pool: 'forks',
-    maxWorkers: 2,
+    // One more than the two cores that are expected: most tests wait for much of their time.
+    maxWorkers: 3,
     // Far above what any test takes: what is waited for has limits of its own.
     testTimeout: 90_000,
     hookTimeout: 90_000,

@@ -7,7 +7,7 @@ import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
-import { describe, expect, inject, it, onTestFinished, vi } from 'vitest';
+import { describe, expect, inject, test, vi } from 'vitest';
 import { startEtcd } from '../scripts/lib/etcd.js';
 import { Program, startClient, startStorage } from '../scripts/lib/program.js';
 import { generator, type Random } from '../scripts/lib/random.js';
@@ -22,10 +22,53 @@ const LOOPBACKS = ['127.0.0.1', '::1'].filter((address) =>
   Object.values(networkInterfaces()).some((all) => all?.some((one) => one.address === address)),
 );
 
-async function start(...args: string[]) {
-  const program = await startStorage(args);
-  onTestFinished(() => program[Symbol.asyncDispose]());
-  return program;
+type Storage = Awaited<ReturnType<typeof startStorage>>;
+
+/** A request that has arrived but for its last bytes, and a connection that is idle. */
+interface Halfway {
+  socket: Socket;
+  rest: string;
+  idleClosed: Promise<unknown>;
+}
+
+/** What a test starts ends with it. */
+const it = test.extend<{
+  start: (...args: string[]) => Promise<Storage>;
+  halfway: (url: string) => Promise<Halfway>;
+  temporaryFolder: () => Promise<string>;
+}>({
+  start: ({ onTestFinished }, use) =>
+    use(async (...args) => {
+      const program = await startStorage(args);
+      onTestFinished(() => program[Symbol.asyncDispose]());
+      return program;
+    }),
+  halfway: ({ onTestFinished }, use) =>
+    use(async (url) => {
+      const [socket, idle] = [await dial(url), await dial(url)];
+      onTestFinished(() => {
+        for (const each of [socket, idle]) each.destroy();
+      });
+      const body = '{"op":"write","key":"key0","val":"v","version":1}';
+      // The interim answer tells that the server has read the head.
+      socket.write(
+        `POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: ${body.length}\r\n\r\n${body.slice(0, -5)}`,
+      );
+      await once(socket, 'readable');
+      return { socket, rest: body.slice(-5), idleClosed: once(idle.resume(), 'close') };
+    }),
+  temporaryFolder: ({ onTestFinished }, use) =>
+    use(async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'storage-test-'));
+      onTestFinished(() => rm(folder, { recursive: true, force: true }));
+      return folder;
+    }),
+});
+
+async function dial(url: string): Promise<Socket> {
+  const socket = connect(Number(new URL(url).port), '127.0.0.1').on('error', () => {});
+  await once(socket, 'connect');
+  return socket;
 }
 
 /** Runs storage with arguments that let it end by itself. */
@@ -40,33 +83,8 @@ async function ask(url: string, body: string | Buffer): Promise<[number, string]
   return [response.status, await response.text()];
 }
 
-async function temporaryFolder(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'storage-test-'));
-  onTestFinished(() => rm(folder, { recursive: true, force: true }));
-  return folder;
-}
-
-async function dial(url: string): Promise<Socket> {
-  const socket = connect(Number(new URL(url).port), '127.0.0.1').on('error', () => {});
-  onTestFinished(() => void socket.destroy());
-  await once(socket, 'connect');
-  return socket;
-}
-
-/** A request that has arrived but for its last bytes, and a connection that is idle. */
-async function halfway(url: string) {
-  const [socket, idle] = [await dial(url), await dial(url)];
-  const body = '{"op":"write","key":"key0","val":"v","version":1}';
-  // The interim answer tells that the server has read the head.
-  socket.write(
-    `POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: ${body.length}\r\n\r\n${body.slice(0, -5)}`,
-  );
-  await once(socket, 'readable');
-  return { socket, rest: body.slice(-5), idleClosed: once(idle.resume(), 'close') };
-}
-
-describe('storage', () => {
-  it('says on one line where it listens, and answers there', async () => {
+describe.concurrent('storage', () => {
+  it('says on one line where it listens, and answers there', async ({ start }) => {
     const program = await start();
     expect(program.stdout).toBe(
       `storage listening on ${program.url} (${LOOPBACKS.join(' and ')})\n`,
@@ -82,10 +100,10 @@ describe('storage', () => {
     expect(program.stderr).toBe('');
   });
 
-  it.each([
+  it.for([
     ['127.0.0.1:0', /^storage listening on http:\/\/127\.0\.0\.1:\d+ \(127\.0\.0\.1\)\n$/],
     [':0', /^storage listening on http:\/\/localhost:\d+ \(every interface\)\n$/],
-  ])('listens where it is told: %s', async (listen, line) => {
+  ] as const)('listens where it is told: %s', async ([listen, line], { start }) => {
     const program = await start('--listen', listen);
     expect(program.stdout).toMatch(line);
   });
@@ -98,7 +116,7 @@ describe('storage', () => {
     expect(stdout).toContain('(default: localhost:8080)');
   });
 
-  it.concurrent.each([
+  it.each([
     [['--listen', '8080'], /'8080' is invalid\. expected \[host\]:port /],
     [['--listen', ':65536'], /':65536' is invalid\. expected \[host\]:port /],
     [['--listen'], /argument missing/],
@@ -115,21 +133,24 @@ describe('storage', () => {
     expect(stderr).toMatch(/^error: .*\n$/);
   });
 
-  it.each(LOOPBACKS)('exits 1 with one line when its port is in use on %s', async (host) => {
-    const other = createServer().listen(0, host);
-    onTestFinished(() => void other.close());
-    await once(other, 'listening');
-    const { port } = other.address() as AddressInfo;
-    expect(await run('--listen', `localhost:${port}`)).toEqual({
-      code: 1,
-      stdout: '',
-      stderr: `storage: cannot listen on ${host === '::1' ? '[::1]' : host}:${port}: the port is in use; stop the program that has it or choose another with --listen\n`,
-    });
-  });
+  it.for(LOOPBACKS)(
+    'exits 1 with one line when its port is in use on %s',
+    async (host, { onTestFinished }) => {
+      const other = createServer().listen(0, host);
+      onTestFinished(() => void other.close());
+      await once(other, 'listening');
+      const { port } = other.address() as AddressInfo;
+      expect(await run('--listen', `localhost:${port}`)).toEqual({
+        code: 1,
+        stdout: '',
+        stderr: `storage: cannot listen on ${host === '::1' ? '[::1]' : host}:${port}: the port is in use; stop the program that has it or choose another with --listen\n`,
+      });
+    },
+  );
 
-  it.each(['SIGTERM', 'SIGINT'] as const)(
+  it.for(['SIGTERM', 'SIGINT'] as const)(
     'finishes the request in flight on %s and exits 0',
-    async (signal) => {
+    async (signal, { start, halfway }) => {
       const program = await start();
       const { socket, rest, idleClosed } = await halfway(program.url);
       program.signal(signal);
@@ -142,7 +163,10 @@ describe('storage', () => {
     },
   );
 
-  it('takes a signal that npm passes on right after the terminal’s for the same one', async () => {
+  it('takes a signal that npm passes on right after the terminal’s for the same one', async ({
+    start,
+    halfway,
+  }) => {
     const program = await start();
     const { socket, rest, idleClosed } = await halfway(program.url);
     program.signal('SIGINT');
@@ -153,7 +177,11 @@ describe('storage', () => {
     expect(await program.exited).toEqual({ code: 0, signal: null });
   });
 
-  it('exits at once on a second signal that comes later', async () => {
+  it('exits at once on a second signal that comes later', async ({
+    start,
+    halfway,
+    onTestFinished,
+  }) => {
     const program = await start();
     const { idleClosed } = await halfway(program.url);
     program.signal('SIGINT');
@@ -163,14 +191,14 @@ describe('storage', () => {
     expect(await program.exited).toEqual({ code: null, signal: 'SIGTERM' });
   });
 
-  it('does not wait for ever for a request that does not end', async () => {
+  it('does not wait for ever for a request that does not end', async ({ start, halfway }) => {
     const program = await start();
     await halfway(program.url);
     program.signal('SIGTERM');
     expect(await program.exited).toEqual({ code: 0, signal: null });
   });
 
-  it('logs what it did not understand with control characters escaped', async () => {
+  it('logs what it did not understand with control characters escaped', async ({ start }) => {
     const program = await start();
     await ask(program.url, '{"op":"\\u001b]0;pwned\\u0007\\nstorage listening on"}');
     await program.line('unknown op: \\u{1b}]0;pwned\\u{7}\\u{a}storage listening on');
@@ -178,7 +206,7 @@ describe('storage', () => {
     await program.line('failed to unmarshal json: expected a JSON object, got "n" at offset 0');
   });
 
-  it('goes on when nobody reads its log any more', async () => {
+  it('goes on when nobody reads its log any more', async ({ onTestFinished }) => {
     // The reader of the log passes its first line on and leaves.
     const pipe = `"$0" "$1" --listen localhost:0 | { read -r line; echo "$line"; }`;
     const program = Program.start('bash', ['-c', pipe, process.execPath, MAIN]);
@@ -192,17 +220,18 @@ describe('storage', () => {
     }
   });
 
-  it.each([
-    ['memory', 600, async () => []],
-    ['lmdb', 200, async () => ['--store', 'lmdb', '--data', await temporaryFolder()]],
-    ['etcd', 200, async () => ['--store', 'etcd', '--prefix', `/${randomUUID()}/`, ...ETCD]],
-  ])(
+  it.for([
+    ['memory', 600, []],
+    ['lmdb', 200, ['--store', 'lmdb', '--data']],
+    ['etcd', 200, ['--store', 'etcd', '--prefix', `/${randomUUID()}/`, ...ETCD]],
+  ] as const)(
     'with the %s store survives %i random bodies, and so does its data',
-    async (...of) => {
-      const [, bodies, args] = of;
+    { timeout: 120_000 },
+    async ([store, bodies, options], { start, temporaryFolder }) => {
+      const args = store === 'lmdb' ? [...options, await temporaryFolder()] : options;
       const seed = Number(process.env.SEED ?? Date.now() % 2 ** 32);
       const random = generator(seed);
-      const program = await start(...(await args()));
+      const program = await start(...args);
       /** What the accepted writes left behind, by key, as the text of an answer. */
       const expected = new Map<string, string>();
       const counts: Record<number, number> = {};
@@ -234,12 +263,11 @@ describe('storage', () => {
       program.signal('SIGTERM');
       expect(await program.exited, `seed ${seed}`).toEqual({ code: 0, signal: null });
     },
-    120_000,
   );
 });
 
-describe('the options of storage', () => {
-  it.concurrent.each([
+describe.concurrent('the options of storage', () => {
+  it.each([
     [['--store', 'lmdb'], '--store lmdb needs --data <folder>'],
     [['--tls-cert', 'cert.pem'], '--tls-cert and --tls-key go together'],
     [
@@ -274,7 +302,7 @@ describe('the options of storage', () => {
     expect(stderr).toMatch(/^.*\n$/);
   });
 
-  it.concurrent.each(['holder', 'equal'])(
+  it.each(['holder', 'equal'])(
     'that need an etcd name the one that does not answer: --fence %s',
     async (fence) => {
       const store = fence === 'equal' ? ['--store', 'etcd'] : [];
@@ -285,7 +313,10 @@ describe('the options of storage', () => {
     },
   );
 
-  it('let it say in one line that everybody may write, when that is so', async () => {
+  it('let it say in one line that everybody may write, when that is so', async ({
+    start,
+    temporaryFolder,
+  }) => {
     const warning = 'storage: warning: whoever can reach it can write; see --auth-token-file\n';
     const open = await start('--listen', ':0');
     await open.line('warning');
@@ -300,7 +331,7 @@ describe('the options of storage', () => {
     expect(local.stderr).toBe('');
   });
 
-  it.each([
+  it.for([
     [
       'text',
       /^\S+Z write "k" with token 5: refused: given version \(5\) is different from .*\(7\)$/,
@@ -309,7 +340,7 @@ describe('the options of storage', () => {
       'json',
       /^{"at":"\S+Z","op":"write","result":"refused","seconds":[\d.e-]+,"key":"k","token":"5","reason":"given .*"}$/,
     ],
-  ])('make it log every decision as %s', async (format, line) => {
+  ] as const)('make it log every decision as %s', async ([format, line], { start }) => {
     const program = await start('--log', format);
     for (const version of [7, 5]) {
       await ask(program.url, `{"op":"write","key":"k","val":"v","version":${version}}`);
@@ -319,10 +350,10 @@ describe('the options of storage', () => {
   });
 });
 
-describe('an etcd that began anew', () => {
-  it.each(['monotonic', 'holder'])(
+describe.concurrent('an etcd that began anew', () => {
+  it.for(['monotonic', 'holder'])(
     'is refused with both numbers and the way out, which works: --fence %s',
-    async (fence) => {
+    async (fence, { start, temporaryFolder }) => {
       const data = ['--store', 'lmdb', '--data', await temporaryFolder()];
       const lock = `/${randomUUID()}`;
       let version = 0;
@@ -365,8 +396,8 @@ describe('an etcd that began anew', () => {
   );
 });
 
-describe('the health of storage', () => {
-  it('is bad while its etcd is gone, and good again when it is back', async () => {
+describe.concurrent('the health of storage', () => {
+  it('is bad while its etcd is gone, and good again when it is back', async ({ start }) => {
     await using etcd = await startEtcd();
     const [member] = etcd.members;
     const endpoints = ['--endpoints', etcd.endpoints.join(',')];

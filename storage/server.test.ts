@@ -216,7 +216,9 @@ describe('a connection from where another one was cut a moment ago', () => {
 
 describe('with a certificate', () => {
   it('answers over TLS, stops as without, and counts each connection once', async () => {
-    const { private: key, cert } = await generate([{ name: 'commonName', value: 'localhost' }]);
+    const { private: key, cert } = await generate([{ name: 'commonName', value: 'localhost' }], {
+      keyType: 'ec',
+    });
     const tls = { key: Buffer.from(key), cert: Buffer.from(cert) };
     const server = await start((_req, res) => res.end('answer'), { tls, most: 2 });
     const dialTls = async () => {

@@ -224,6 +224,7 @@ describe('with authentication', () => {
 /** An authority, and a certificate of it for a server and client at 127.0.0.1. */
 async function makeCertificates(folder: string): Promise<TlsFiles> {
   const authority = await generate([{ name: 'commonName', value: 'authority' }], {
+    keyType: 'ec',
     algorithm: 'sha256',
     extensions: [
       { name: 'basicConstraints', cA: true, critical: true },
@@ -231,6 +232,7 @@ async function makeCertificates(folder: string): Promise<TlsFiles> {
     ],
   });
   const member = await generate([{ name: 'commonName', value: 'member' }], {
+    keyType: 'ec',
     algorithm: 'sha256',
     ca: { key: authority.private, cert: authority.cert },
     extensions: [
