@@ -33,8 +33,7 @@ export class Clock {
   }
 }
 
-export const MISSING =
-  'there is no libfaketime; Debian and Ubuntu have it in the package faketime';
+export const MISSING = 'there is no libfaketime; Debian and Ubuntu have it in the package faketime';
 
 /** Where it is, for programs with threads; undefined where there is none. */
 export function libfaketime(): string | undefined {
