@@ -82,6 +82,8 @@ build() {
   rm -rf .cache/dist
   node_modules/.bin/tsc -p scripts/tsconfig.build.json --outDir .cache/dist
   node_modules/.bin/vite build --config scripts/bundle/vite.config.ts --outDir .cache/dist/client
+  # These went into it.
+  rm -f .cache/dist/client/key-press.* .cache/dist/client/storage-client.*
   # What the page is made of, beside TypeScript.
   mkdir -p .cache/dist/storage/page
   cp storage/page/*.{html,css,js,svg} .cache/dist/storage/page/

@@ -68,19 +68,24 @@ export function createApp({
     deny(res, 405, `expected a POST with one JSON request as its body, got ${req.method}`);
   });
   return (req, res) => {
-    const denial = guard(req);
-    // Whoever keeps this process alive has no token.
-    if (denial && !(denial.status === 401 && isHealth(req))) {
-      if (denial.status === 401) res.setHeader('WWW-Authenticate', 'Basic realm="storage"');
-      deny(res, denial.status, denial.reason);
-    } else if (req.method === 'POST') {
-      // What nobody foresaw costs a connection, and not the process.
-      protocol(req, res).catch((error) => {
-        console.error(error);
-        req.socket.destroy();
-      });
-    } else {
-      app(req, res);
+    // What nobody foresaw costs a connection, and not the process.
+    const fail = (error: unknown) => {
+      console.error(error);
+      req.socket.destroy();
+    };
+    try {
+      const denial = guard(req);
+      // Whoever keeps this process alive has no token.
+      if (denial && !(denial.status === 401 && isHealth(req))) {
+        if (denial.status === 401) res.setHeader('WWW-Authenticate', 'Basic realm="storage"');
+        deny(res, denial.status, denial.reason);
+      } else if (req.method === 'POST') {
+        protocol(req, res).catch(fail);
+      } else {
+        app(req, res);
+      }
+    } catch (error) {
+      fail(error);
     }
   };
 }

@@ -163,6 +163,17 @@ describe('too many connections', () => {
   });
 });
 
+describe('a connection that is kept', () => {
+  it('is ended when it neither sends nor takes anything for as long as is allowed', async () => {
+    const server = await start((_req, res) => res.end('answer'), { idle: 200 });
+    const socket = await dial(server);
+    const since = performance.now();
+    socket.write(GET);
+    expect(await text(socket)).toMatch(/\r\n\r\nanswer$/);
+    expect(performance.now() - since).toBeGreaterThan(190);
+  });
+});
+
 describe('pipelined requests of all clients together', () => {
   it('end the connections that have more than one waiting when they are too many', async () => {
     const { server, requests } = await startUnanswering();

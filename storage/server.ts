@@ -38,7 +38,10 @@ export class HttpServer {
   #owed = 0;
   #closing = false;
 
-  private constructor(app: RequestListener, tls: Tls | undefined, most: number) {
+  private constructor(
+    app: RequestListener,
+    { tls, most, idle }: { tls: Tls | undefined; most: number; idle: number },
+  ) {
     const serve: RequestListener = (req, res) => {
       this.#owe(res);
       if (!req.socket.destroyed) app(req, res);
@@ -46,7 +49,7 @@ export class HttpServer {
     this.#server = tls
       ? createTlsServer({ ...LIMITS, ...tls }, serve)
       : createServer(LIMITS, serve);
-    this.#server.timeout = IDLE;
+    this.#server.timeout = idle;
     // One limit for all silence: node's own one between two requests would take two timers a request.
     this.#server.keepAliveTimeout = 0;
     this.#most = most;
@@ -56,17 +59,19 @@ export class HttpServer {
 
   /**
    * Without a host: on every interface. `most`: connections at the same time; one more ends the one
-   * that has kept the server waiting the longest. Default 400. Rejects with the system's error.
+   * that has kept the server waiting the longest. Default 400. `idle`: milliseconds that a connection
+   * may neither send nor take anything. Default 30000. Rejects with the system's error.
    */
   static async listen(
     app: RequestListener,
     {
       tls,
       most = CONNECTIONS,
+      idle = IDLE,
       ...where
-    }: { host?: string; port: number; tls?: Tls; most?: number },
+    }: { host?: string; port: number; tls?: Tls; most?: number; idle?: number },
   ) {
-    const server = new HttpServer(app, tls, most);
+    const server = new HttpServer(app, { tls, most, idle });
     server.#server.listen(where);
     await once(server.#server, 'listening');
     return server;
@@ -102,7 +107,7 @@ export class HttpServer {
   /** From then on what TLS made of the connection is to be ended, and the connection with it. */
   #secure(socket: Socket): void {
     const all = [...this.#connections];
-    const [raw, owed] = all.find(([raw]) => !raw.destroyed && areSame(raw, socket)) ?? [];
+    const [raw, owed] = all.find(([raw]) => areSame(raw, socket)) ?? [];
     if (raw === undefined || owed === undefined) return void socket.destroy();
     this.#connections.delete(raw);
     this.#keep(socket, owed);
@@ -147,6 +152,7 @@ export class HttpServer {
 /** Of two sockets that are open: whether they are ends of the same connection. */
 function areSame(one: Socket, other: Socket): boolean {
   return (
+    one.remotePort !== undefined &&
     one.remotePort === other.remotePort &&
     one.remoteAddress === other.remoteAddress &&
     one.localAddress === other.localAddress

@@ -179,10 +179,11 @@ export class Place {
     const join = (call: CallOptions) => this.#track(this.#session.etcd.kv.txn(request, call));
     const answer = await rpc(join, { signal, attempt: this.#attempt });
     const [first, second] = answer.responses.map(({ response_range }) => response_range);
-    const found = answer.succeeded ? undefined : firstKey(first);
-    if (found) {
-      const oldest = firstKey(second);
-      return { own: found, ahead: oldest?.revision === found.revision ? undefined : oldest };
+    if (!answer.succeeded) {
+      const [own, oldest] = [firstKey(first), firstKey(second)];
+      if (!own || !oldest)
+        throw new Error(`expected etcd to have ${this.key}, which it says it has`);
+      return { own, ahead: oldest.revision === own.revision ? undefined : oldest };
     }
     const revision = BigInt(answer.header.revision);
     const own = { key: this.key, value, revision, modRevision: revision, lease };

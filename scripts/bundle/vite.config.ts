@@ -26,7 +26,8 @@ export default defineConfig({
       input: ['client/main.ts', 'client/run.ts'],
       output: {
         entryFileNames: '[name].js',
-        chunkFileNames: '[name].js',
+        // Not by a name that a file of the library or of storage goes by.
+        chunkFileNames: 'bundle-[name].js',
         // Names stay: errors are called by them.
         minify: { compress: true, mangle: false, codegen: { removeWhitespace: true } },
       },

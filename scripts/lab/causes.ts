@@ -69,24 +69,13 @@ export const causes = {
   block: {
     about: 'A keeps its own event loop busy for longer than its lease lives',
     expect: usual,
-    async play(stage) {
-      const [a, b] = await begin(stage);
-      a.tell(`block ${BLOCK}`);
-      await a.leaves();
-      await succeed(b);
-      await a.answered(2);
-    },
+    play: (stage) => stopItself(stage, `block ${BLOCK}`),
   },
   gc: {
-    about: 'A has a heap that is nearly full, and collects garbage for longer than its lease lives',
+    about:
+      'A works on a small heap that fills up, and collects garbage for longer than its lease lives',
     expect: usual,
-    async play(stage) {
-      const [a, b] = await begin(stage);
-      a.tell(`collect ${COLLECT}`);
-      await a.leaves();
-      await succeed(b);
-      await a.answered(2);
-    },
+    play: (stage) => stopItself(stage, `collect ${COLLECT}`),
   },
   partition: {
     about: 'A is cut off from where its lock is, and from nothing else',
@@ -106,10 +95,10 @@ export const causes = {
     async play(stage) {
       const [a, b] = await begin(stage);
       // By that clock the lease is long over, and yet it is kept.
-      a.setClock(HOUR);
+      a.setClock('ahead');
       await sleep(2 * TTL * 1000);
       // By this one there is an hour left, and yet it is over.
-      a.setClock(-HOUR);
+      a.setClock('behind');
       a.pause();
       await a.leaves();
       await succeed(b);
@@ -271,8 +260,6 @@ const RIVALS: Record<string, Partial<Verdict>> = {
 const BLOCK = 8000;
 /** The same, of garbage collection alone: the work that makes the garbage comes on top. */
 const COLLECT = 5000;
-/** Seconds. */
-const HOUR = 3600;
 
 /** A key that its first writer keeps: the one who comes later is shut out. */
 const PINNED = { lostUpdates: 0, staleWrite: 'accepted', successor: 'locked out' } as const;
@@ -282,6 +269,15 @@ function usual(fence: Fence): Partial<Verdict> {
   return fence === 'none'
     ? { lostUpdates: 1, staleWrite: 'accepted', successor: 'served' }
     : { lostUpdates: 0, staleWrite: 'refused', successor: 'served' };
+}
+
+/** A does something that stops its own event loop, and then writes before anything else. */
+async function stopItself(stage: Stage, command: string): Promise<void> {
+  const [a, b] = await begin(stage);
+  a.tell(command);
+  await a.leaves();
+  await succeed(b);
+  await a.answered(2);
 }
 
 /** The lock outlives its server, and so does the order of its tokens; lease IDs have none. */

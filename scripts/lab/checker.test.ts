@@ -9,6 +9,26 @@ import type { Event, Request } from './history.js';
 /** The lag of the watch in what follows. */
 const LAG = 5;
 
+/** The first leaves at 10, and the watch tells so at `told`; etcd is frozen from 12 to 60. */
+function frozen(told: number): Event[] {
+  const fault = { who: 'etcd1', what: 'fault', fault: 'frozen' } as const;
+  return [
+    ...queued(0, 'a', 1n),
+    ...queued(1, 'b', 2n),
+    holds(2, 'a', 1n),
+    holds(11, 'b', 2n),
+    { at: 12, ...fault, over: false },
+    { at: 60, ...fault, over: true },
+    left(told, 'a', 1n, 3n),
+  ];
+}
+
+test('to have been frozen excuses etcd’s watch no longer than it lasts', () => {
+  expect(check(frozen(61 + LAG), undefined, LAG).map(({ kind }) => kind)).toEqual(['two owners']);
+  const others = frozen(20).filter(({ what }) => what !== 'fault');
+  expect(check(others, undefined, LAG).map(({ kind }) => kind)).toEqual(['two owners']);
+});
+
 describe('a good history has no violation:', () => {
   test('a simple hand-over', () => {
     expect(check(handOver(), new Map([['n', '2']]), LAG)).toEqual([]);
@@ -37,6 +57,10 @@ describe('a good history has no violation:', () => {
       left(30 + LAG, 'b', 2n, 7n),
     ];
     expect(check(history, new Map(), LAG)).toEqual([]);
+  });
+
+  test('a watch that told nothing while etcd was frozen', () => {
+    expect(check(frozen(60 + LAG), undefined, LAG)).toEqual([]);
   });
 
   test('a grant told late, when the key is long gone', () => {

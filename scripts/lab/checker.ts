@@ -30,8 +30,9 @@ export type Clash = { readonly overwritten: Decision; readonly by: Decision };
  * without etcd's events.
  *
  * @param final what storage has in the end; default: not compared
- * @param lag milliseconds that the watch may be late: who leaves the queue within them after
- *   another was granted the lock is taken to have left before
+ * @param lag milliseconds that the watch may be late, or more by as long as etcd was killed or frozen
+ *   then: who leaves the queue within them after another was granted the lock is taken to have left
+ *   before
  */
 export function check(
   history: readonly Event[],
@@ -40,14 +41,15 @@ export function check(
 ): Violation[] {
   const { decisions: decided, unexplained } = decisions(history);
   const places = queue(history);
+  const watch = new Lateness(history, lag);
   const tenures = history
     .filter(is('holds'))
     .toSorted((a, b) => a.at - b.at)
     .map((holds): Tenure => ({ holds, place: placeOf(holds, places, history) }));
   const violations = [
     ...tokensGoneBack(decided),
-    ...staleWrites(decided, tenures, lag),
-    ...(places.length > 0 ? wrongOwners(tenures, places, lag) : []),
+    ...staleWrites(decided, tenures, watch),
+    ...(places.length > 0 ? wrongOwners(tenures, places, watch) : []),
     ...wrongAnswers(unexplained),
   ];
   const end = ({ events }: Violation) => events.at(-1)?.at ?? Number.POSITIVE_INFINITY;
@@ -113,6 +115,31 @@ type Place = { readonly queued: Of<'queued'>; readonly left: Of<'left'> | undefi
 /** A worker's belief to hold the lock, and what it rests on. */
 type Tenure = { readonly holds: Of<'holds'>; readonly place: Place | undefined };
 
+/** How late etcd's watch may be. */
+class Lateness {
+  readonly #lag: number;
+  /** From when to when nobody could ask some member of etcd. */
+  readonly #mute: readonly { from: number; to: number }[];
+
+  constructor(history: readonly Event[], lag: number) {
+    this.#lag = lag;
+    const faults = history.filter(is('fault')).filter(({ who }) => who.startsWith('etcd'));
+    this.#mute = faults.flatMap(({ at: from, who, over }) => {
+      if (over) return [];
+      const end = faults.find((other) => other.over && other.who === who && other.at > from);
+      return [{ from, to: end?.at ?? Number.POSITIVE_INFINITY }];
+    });
+  }
+
+  /** Whether what was told at `event.at` may have been so at `at`. */
+  mayHaveBeen(event: Event, at: number): boolean {
+    const told = (by: number) => event.at <= by + this.#lag;
+    return (
+      told(at) || this.#mute.some(({ from, to }) => from <= at + this.#lag && at <= to && told(to))
+    );
+  }
+}
+
 /** By create revision. */
 function queue(history: readonly Event[]): Place[] {
   const left = new Map(history.filter(is('left')).map((event) => [event.token, event]));
@@ -158,7 +185,11 @@ function tokensGoneBack(decided: readonly Decision[]): Violation[] {
 /** By what a request may claim to be newer than others: its token, or its sender's tenure. */
 type Claim = { readonly decision: Decision; readonly token?: bigint; readonly tenure?: Tenure };
 
-function staleWrites(decided: readonly Decision[], tenures: Tenure[], lag: number): Violation[] {
+function staleWrites(
+  decided: readonly Decision[],
+  tenures: Tenure[],
+  watch: Lateness,
+): Violation[] {
   const newest = new Map<string, Claim>();
   const byToken = new Map(tenures.map((tenure) => [tenure.holds.token, tenure]));
   return accepted(decided).flatMap((decision): Violation[] => {
@@ -177,11 +208,11 @@ function staleWrites(decided: readonly Decision[], tenures: Tenure[], lag: numbe
       return [];
     }
     const { place } = claim.tenure ?? {};
-    const over = asked.token > 0n || !place || (place.left && place.left.at <= at + lag);
+    const over = asked.token > 0n || !place || (place.left && watch.mayHaveBeen(place.left, at));
     if (asked.op === 'read' || !over) return [];
     const grounds = [last.tenure?.holds, claim.tenure?.holds, place?.left]
       .filter((event) => event !== undefined)
-      .filter((event) => event.at <= at + lag);
+      .filter((event) => watch.mayHaveBeen(event, at));
     return [
       {
         kind: 'stale write accepted',
@@ -207,7 +238,7 @@ function isNewer(a: Claim, b: Claim): boolean {
 }
 
 /** Each grant is judged by those that were before it in the queue. */
-function wrongOwners(tenures: Tenure[], places: Place[], lag: number): Violation[] {
+function wrongOwners(tenures: Tenure[], places: Place[], watch: Lateness): Violation[] {
   return tenures.flatMap(({ holds, place }): Violation[] => {
     const { at, who, token, key } = holds;
     if (token === undefined) return [];
@@ -221,7 +252,7 @@ function wrongOwners(tenures: Tenure[], places: Place[], lag: number): Violation
       (other) =>
         other.queued.token < queued.token &&
         (!other.left ||
-          other.left.at > at + lag ||
+          !watch.mayHaveBeen(other.left, at) ||
           (left !== undefined && other.left.revision > left.revision)),
     );
     if (!before) return [];

@@ -23,12 +23,24 @@ export type Worker = { readonly who: string } & (
   | { readonly what: 'fault'; readonly fault: string; readonly over: boolean }
 );
 
-/** The faults that stop a worker: it learns nothing until they are over. */
+/** What is done to workers, by the names that a history has for it. */
+export const faults = {
+  paused: 'paused',
+  blocked: 'its event loop blocked',
+  collecting: 'collecting garbage',
+  ahead: 'its clock an hour ahead',
+  behind: 'its clock an hour behind',
+} as const;
+
+/** Those that stop a worker: it learns nothing until they are over. */
 export const STOPS: ReadonlySet<string> = new Set([
-  'paused',
-  'its event loop blocked',
-  'collecting garbage',
+  faults.paused,
+  faults.blocked,
+  faults.collecting,
 ]);
+
+/** Those that cost nobody a lock. */
+export const HARMLESS: ReadonlySet<string> = new Set([faults.ahead, faults.behind]);
 
 /** What etcd's watch on the lock's queue showed. */
 export type Etcd =

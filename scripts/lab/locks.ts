@@ -1,6 +1,6 @@
 // The lock of the library and its rivals, each as a user of it would take it. What differs is what they
-// hand out: only `mutex` and `lease-lock` have a token that grows with each holder, so only their holders
-// can be told apart by a storage. All have the same TTL, and those on Redis, which leave it to the user, renew as often
+// hand out: only `mutex` and `lease-lock` have a token that grows with each holder, so only their
+// holders can be told apart by a storage. All have the same TTL, and those on Redis, which leave it to the user, renew as often
 // as a session does. A lock that runs out runs out on the monotonic clock, but for `redlock`'s own check.
 
 import { randomUUID } from 'node:crypto';
@@ -147,10 +147,10 @@ async function openLeaseLock({ name, ttl, endpoints }: LockOptions): Promise<Loc
       for (;;) {
         try {
           const token = await lock.acquire();
-          // It does not tell its key, which is the first now.
-          const first = etcd.getAll().prefix(`${name}/`).sort('Create', 'Ascend').limit(1);
-          const [key = ''] = await first.keys();
-          return { token, key, lost: lock.signal };
+          // It does not tell its key.
+          const { kvs } = await etcd.getAll().prefix(`${name}/`).exec();
+          const own = kvs.find((kv) => BigInt(kv.create_revision) === token);
+          return { token, ...(own && { key: `${own.key}` }), lost: lock.signal };
         } catch (error) {
           if (!(error instanceof LockConflict)) throw error;
           await sleep(POLL);

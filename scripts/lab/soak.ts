@@ -93,7 +93,7 @@ const FAULTS: readonly Fault[] = [
     },
   },
   {
-    // What it sends to storage is on the way until the lock is another's.
+    // What it sends to storage is on the way until the lock was taken from it.
     async strike({ worker, held }) {
       const letGo = worker.holdBack();
       await worker.revoke(held);
@@ -126,5 +126,5 @@ const FAULTS: readonly Fault[] = [
   },
 ];
 
-/** Milliseconds: less than what the watch may be late when a soak is judged. */
+/** Milliseconds: about as long as a lease lives. */
 const FREEZE = 2000;

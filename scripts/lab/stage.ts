@@ -4,14 +4,15 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { connect } from '../../client/concurrency/index.js';
-import { type Etcd, type Member, startEtcd } from '../lib/etcd.js';
+import { type Etcd, freePorts, type Member, startEtcd } from '../lib/etcd.js';
 import { Program } from '../lib/program.js';
 import { type FaultProxy, startProxy } from '../lib/proxy.js';
 import { Clock } from './clock.js';
 import { is, type Of } from './decisions.js';
-import { decodeEvent, type Event, isOf, now } from './history.js';
+import { decodeEvent, type Event, faults, isOf, now } from './history.js';
 import { type LockName, locks, serverOf } from './locks.js';
 import { type Redis, startRedis } from './redis.js';
 import type { Fence, StorageOptions, StoreKind } from './storage.js';
@@ -35,6 +36,8 @@ export const TTL = 2;
 const LOCK = '/lab';
 /** The counter in storage. */
 export const KEY = 'counter';
+/** Seconds. */
+const HOUR = 3600;
 /** MiB: a small one, that can be filled in no time. */
 const HEAP = 256;
 /** Milliseconds until something that has to come must have come. */
@@ -126,8 +129,13 @@ export class Stage implements AsyncDisposable {
   async restartStorage({ gently = false } = {}): Promise<void> {
     const storage = this.#storage;
     this.tell({ who: 'storage', what: 'fault', fault: 'restarted', over: false });
-    if (gently) storage?.signal('SIGTERM');
-    if (gently) await storage?.exited;
+    if (gently) {
+      storage?.signal('SIGTERM');
+      const end = sleep(PATIENCE, undefined, { ref: false });
+      const exit = await Promise.race([storage?.exited, end]);
+      if (exit?.code !== 0)
+        throw new Error(`expected storage to end by itself: ${storage?.stderr}`);
+    }
     await storage?.[Symbol.asyncDispose]();
     await this.#startStorage(Number(new URL(this.#url).port));
   }
@@ -291,7 +299,9 @@ export class Stage implements AsyncDisposable {
     await this.#watchQueue();
     const { servers } = locks[this.lock];
     if (servers > 0) await this.#startRedis(servers);
-    await this.#startStorage(0);
+    // Not one that the system would also give to those who connect: storage comes back to it.
+    const [port = 0] = await freePorts(1);
+    await this.#startStorage(port);
     this.#disposables.push(async () => this.#storage?.[Symbol.asyncDispose]());
   }
 
@@ -443,19 +453,19 @@ export class Actor {
     await this.stage.takeAway(key).catch(() => {});
   }
 
-  /** Its wall clock, and that alone, is off by so many seconds from now on. */
-  setClock(seconds: number): void {
-    this.clock?.set(seconds);
-    this.#fault(`its clock ${Math.abs(seconds)} s ${seconds < 0 ? 'behind' : 'ahead'}`, false);
+  /** Its wall clock, and that alone, is an hour off from now on. */
+  setClock(how: 'ahead' | 'behind'): void {
+    this.clock?.set(how === 'ahead' ? HOUR : -HOUR);
+    this.#fault(faults[how], false);
   }
 
   pause(): void {
     this.program.signal('SIGSTOP');
-    this.#fault('paused', false);
+    this.#fault(faults.paused, false);
   }
 
   resume(): void {
-    this.#fault('paused', true);
+    this.#fault(faults.paused, true);
     this.program.signal('SIGCONT');
   }
 

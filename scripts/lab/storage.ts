@@ -18,7 +18,6 @@ export type StorageOptions = {
   lock: string;
   /** Of the lmdb store. */
   data: string;
-  /** 0 for any. */
   port: number;
 };
 
@@ -61,7 +60,7 @@ async function serve({ fence, store, endpoints, lock, data, port }: StorageOptio
   process.once('SIGTERM', async () => {
     await server.close(PATIENCE);
     await kept.close();
-    etcd.close();
+    process.exit(0);
   });
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { Event } from './history.js';
+import { type Event, faults } from './history.js';
 import { pause } from './timeline/samples.js';
 import { verdict } from './verdict.js';
 
@@ -51,6 +51,9 @@ test('the old holder knows late by what has passed since it could know', () => {
   expect(verdict(running).noticedLate).toBeCloseTo(lost - at(({ what }) => what === 'left'));
   const early = running.map((event) => (event.what === 'lost' ? { ...event, at: 0 } : event));
   expect(verdict(early).noticedLate).toBe(0);
+  // Whose lock was never taken was not late, whatever it was told.
+  const kept = history.filter(({ what }) => what !== 'left');
+  expect(verdict(kept).noticedLate).toBeUndefined();
 });
 
 test('to be told of a loss before anything happened is a false alarm', () => {
@@ -60,7 +63,7 @@ test('to be told of a loss before anything happened is a false alarm', () => {
   expect(verdict(history.map(early)).falseAlarm).toBe(true);
   // A clock that is set costs nobody a lock.
   const clock = (event: Event) =>
-    event.what === 'fault' ? { ...event, fault: 'its clock 3600 s ahead' } : event;
+    event.what === 'fault' ? { ...event, fault: faults.ahead } : event;
   expect(verdict(history.map(clock)).falseAlarm).toBe(true);
 });
 

@@ -2,7 +2,7 @@
 
 import { lostUpdates } from './checker.js';
 import { is, type Of } from './decisions.js';
-import { type Event, isOf, STOPS } from './history.js';
+import { type Event, HARMLESS, isOf, STOPS } from './history.js';
 import { KEY } from './stage.js';
 
 export type Verdict = {
@@ -38,7 +38,7 @@ export function verdict(history: readonly Event[]): Verdict {
   // Of several, the one that cost it the lock. A wall clock does not.
   const fault = history
     .filter(is('fault'))
-    .filter((event) => !event.over && !event.fault.startsWith('its clock'))
+    .filter((event) => !event.over && !HARMLESS.has(event.fault))
     .findLast(({ at }) => at <= (left ?? Number.POSITIVE_INFINITY))?.at;
   const lost = history.filter(is('lost')).find(({ who }) => who === a)?.at;
   const next = history.filter(is('holds')).find(({ who }) => who === b);
@@ -51,7 +51,10 @@ export function verdict(history: readonly Event[]): Verdict {
     successor: served ? 'served' : 'locked out',
     takenAfter: between(fault, left),
     noticedAfter: between(left, lost),
-    noticedLate: lost === undefined ? undefined : Math.max(0, lost - awake(history, a, left)),
+    noticedLate:
+      lost === undefined || left === undefined
+        ? undefined
+        : Math.max(0, lost - awake(history, a, left)),
     falseAlarm: lost !== undefined && lost < (fault ?? Number.POSITIVE_INFINITY),
     succeededAfter: between(fault, next?.at),
     together: together(history),
@@ -61,7 +64,7 @@ export function verdict(history: readonly Event[]): Verdict {
 }
 
 /** When the worker could know first that it had lost the lock: it may have been stopped. */
-function awake(history: readonly Event[], who: string, left = Number.NEGATIVE_INFINITY): number {
+function awake(history: readonly Event[], who: string, left: number): number {
   const goesOn = history
     .filter(is('fault'))
     .find((event) => event.who === who && event.over && event.at > left && STOPS.has(event.fault));

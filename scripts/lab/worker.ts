@@ -9,7 +9,7 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { GCProfiler, getHeapStatistics } from 'node:v8';
 import { decodeResponse, encodeRequest } from '../../storage/protocol.js';
-import { type Answer, encodeEvent, now, type Request, type Worker } from './history.js';
+import { type Answer, encodeEvent, faults, now, type Request, type Worker } from './history.js';
 import { type LockName, type LockOptions, locks } from './locks.js';
 
 /** What a worker is started with, as JSON. */
@@ -33,6 +33,8 @@ let counter = 0;
 let requests = 0;
 /** Milliseconds before what failed is tried again. */
 const PAUSE = 100;
+/** What fills the heap. Out here, so that it counts as in use to the end of the work. */
+const kept: object[] = [];
 
 for await (const line of createInterface(process.stdin)) {
   const [command = '', argument] = line.split(' ');
@@ -50,10 +52,10 @@ async function perform(command: string, argument: number): Promise<void> {
       return increment();
     // The write follows in the same tick: nothing that came meanwhile has been looked at.
     case 'block':
-      suffer('its event loop blocked', () => block(argument));
+      suffer(faults.blocked, () => block(argument));
       return increment();
     case 'collect':
-      suffer('collecting garbage', () => collect(argument));
+      suffer(faults.collecting, () => collect(argument));
       return increment();
     case 'release':
       return release();
@@ -124,12 +126,12 @@ function block(ms: number): void {
 }
 
 /**
- * Works on a heap that is nearly full, until so many milliseconds were spent in collecting garbage
- * alone: all that time nothing of the program runs.
+ * One piece of work on a heap that is well filled: it goes on until so many milliseconds were spent
+ * in collecting garbage alone. No single collection of so small a heap takes long; but while the
+ * work is not done, nothing else of the program runs.
  */
 function collect(ms: number): void {
-  const kept: object[] = [];
-  // Fuller than that, it would be ended for being out of memory.
+  // Fuller than half, it would be ended for being out of memory.
   const { heap_size_limit: limit } = getHeapStatistics();
   while (getHeapStatistics().used_heap_size < limit / 2) {
     for (let i = 0; i < 10_000; i++) kept.push({ i, inner: { i } });
@@ -143,6 +145,7 @@ function collect(ms: number): void {
     for (let i = 0; i < 100_000; i++) recent[i % 30_000] = { i, inner: { i } };
     for (const { cost } of profiler.stop()?.statistics ?? []) collected += cost / 1000;
   }
+  kept.length = 0;
 }
 
 async function ask({ op, val }: Pick<Request, 'op' | 'val'>): Promise<Answer> {

@@ -174,10 +174,15 @@ function push(list: Decision[], item: Decision): void {
   if (list.push(item) >= 2 * SHOWN) list.splice(0, SHOWN);
 }
 
-/** Not in the middle of a character. By way of bytes: a mere slice would keep all of it in memory. */
+/** Not in the middle of a character. */
 function cut(text: string): string {
-  if (text.length <= LENGTH) return text;
-  return `${Buffer.from(text.slice(0, LENGTH).replace(/[\ud800-\udbff]$/, ''))}…`;
+  if (text.length <= LENGTH) return copy(text);
+  return `${copy(text.slice(0, LENGTH).replace(/[\ud800-\udbff]$/, ''))}…`;
+}
+
+/** By way of bytes: a text that is a piece of a big one keeps the big one in memory. */
+function copy(text: string): string {
+  return text && Buffer.from(text, 'utf16le').toString('utf16le');
 }
 
 /** JSON has no line ends of its own, so that `data` is one line. */

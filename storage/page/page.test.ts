@@ -2,6 +2,8 @@ import { once } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import express from 'express';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { rules } from '../fence.js';
@@ -421,5 +423,30 @@ describe('watching', () => {
     expect((await fetch(`${url}/events`)).status).toBe(503);
     server.close().closeIdleConnections();
     await once(server, 'close');
+  });
+});
+
+describe('what is kept of decisions', () => {
+  it('is their short texts, and nothing of the bodies that these were cut from', () => {
+    setFlagsFromString('--expose-gc');
+    const gc = runInNewContext('gc') as () => void;
+    const page = createPage({
+      store: new MemoryStore(),
+      rule: rules.equal,
+      signal: new AbortController().signal,
+    });
+    const used = () => {
+      gc();
+      const { heapUsed, external } = process.memoryUsage();
+      return (heapUsed + external) / 2 ** 20;
+    };
+    const before = used();
+    for (let i = 0; i < 200; i++) {
+      // As a decoder's message has it: a piece of a body of 1 MiB.
+      const body = Buffer.alloc(2 ** 20, `${i} `).toString('latin1');
+      const piece = body.slice(100, 140);
+      page.observe(outcome({ op: '', key: piece, reason: `expected a number, got ${piece}` }));
+    }
+    expect(used() - before).toBeLessThan(20);
   });
 });
