@@ -5,7 +5,7 @@
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { EtcdLockFailedError } from 'etcd3';
+import { EtcdLockFailedError, isRecoverableError } from 'etcd3';
 import { Redis as Client } from 'ioredis';
 import Redlock from 'redlock';
 import {
@@ -180,18 +180,25 @@ async function openEtcd3({ name, ttl, endpoints }: LockOptions): Promise<Lock> {
           const lease = BigInt((await lock.leaseId()) ?? 0).toString(16);
           return { key: `${name}/${lease}` };
         } catch (error) {
-          if (!(error instanceof EtcdLockFailedError)) throw error;
+          // Where etcd did not answer, the lock may be ours and run out: then it is asked for again.
+          if (!(error instanceof EtcdLockFailedError || isUnanswered(error))) throw error;
           await sleep(POLL);
         }
       }
     },
     async release() {
-      await lock.release();
+      await lock.release().catch((error) => {
+        if (!isUnanswered(error)) throw error;
+      });
     },
     async [Symbol.asyncDispose]() {
       etcd.close();
     },
   };
+}
+
+function isUnanswered(error: unknown): boolean {
+  return error instanceof Error && isRecoverableError(error);
 }
 
 /** In Lua, which Redis runs as one step: only who still holds the lock renews or deletes its key. */
