@@ -387,12 +387,12 @@ test('the shortest explanation is the first violation, what it rests on and what
   const history = paused(true);
   expect(shortestExplanation(check(history, undefined, LAG).toReversed(), history)).toEqual([
     '+0 ms  a is told that it holds the lock with token 1',
-    '+6 ms  a is paused',
+    '+6 ms  a: paused',
     "+47 ms  the lock's server: token 1 has left the queue, revision 3",
     '+48 ms  b is told that it holds the lock with token 2',
     '+51 ms  b sends its write of "1" to n with token 2',
     '+52 ms  storage accepts the write of "1" to n with token 2',
-    '+97 ms  a is no longer paused',
+    '+97 ms  a: no longer paused',
     '+98 ms  a sends its write of "1" to n with token 1',
     '+99 ms  storage accepts the write of "1" to n with token 1',
   ]);

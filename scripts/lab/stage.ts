@@ -385,6 +385,8 @@ export class Stage implements AsyncDisposable {
 
 /** One worker: what it is told to do, what is done to it, and what it tells. */
 export class Actor {
+  #off: 'ahead' | 'behind' | undefined;
+
   constructor(
     private readonly stage: Stage,
     readonly name: string,
@@ -456,6 +458,8 @@ export class Actor {
   /** Its wall clock, and that alone, is an hour off from now on. */
   setClock(how: 'ahead' | 'behind'): void {
     this.clock?.set(how === 'ahead' ? HOUR : -HOUR);
+    if (this.#off) this.#fault(faults[this.#off], true);
+    this.#off = how;
     this.#fault(faults[how], false);
   }
 

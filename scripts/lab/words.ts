@@ -20,7 +20,7 @@ export function line(event: Event): string {
     case 'told':
       return `${event.who} is told that its request was ${event.answer.accepted ? `accepted: ${show(event.answer.val)}` : `refused: ${event.answer.reason}`}`;
     case 'fault':
-      return `${event.who} is ${event.over ? 'no longer ' : ''}${event.fault}`;
+      return `${event.who}: ${event.over ? 'no longer ' : ''}${event.fault}`;
     case 'queued':
       return `the lock's server: token ${event.token} comes into the queue`;
     case 'left':
