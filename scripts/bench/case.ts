@@ -23,7 +23,10 @@ export type Row = {
   readonly against?: {
     readonly what: string;
     readonly value: number;
-    /** Of ours to that one: the median of the ratios of the rounds. */
+    /**
+     * Of ours to that one. Where `value` is a median of rounds, the median of the ratios of each round;
+     * otherwise (a p99, the slowest, the size of a heap) of the two values.
+     */
     readonly ratio: number;
     /** What the ratio should come to, if there is an aim. */
     readonly aim?: { readonly atMost: number } | { readonly atLeast: number };

@@ -3,6 +3,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, Mutex, Session } from '../../client/concurrency/index.js';
+import { until } from './until.js';
 
 const [what, number = '', endpoints = ''] = process.argv.slice(2);
 const count = Number(number);
@@ -30,7 +31,7 @@ async function wait(more: number): Promise<void> {
     const own = await Session.create(etcd, { ttl: 60 });
     new Mutex(own, '/memory').lock().catch(fail);
   }
-  while ((await queued()) < before + more) await sleep(50);
+  await until(`${before + more} keys in the queue`, async () => (await queued()) >= before + more);
 }
 
 async function queued(): Promise<number> {

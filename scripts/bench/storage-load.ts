@@ -7,7 +7,7 @@ import type { Bench } from './case.js';
 import { type Contestant, inTurn, quantile } from './measure.js';
 
 export type Load = {
-  /** Answers. */
+  readonly answers: number;
   readonly perSecond: number;
   /** Milliseconds from a request to its answer. */
   readonly p50: number;
@@ -17,7 +17,7 @@ export type Load = {
 /** What a connection asks for: the one and the other, in turn. */
 export type Requests = readonly [Buffer, Buffer];
 
-/** Rejects when an answer is not 200. */
+/** Rejects when an answer does not come, is not 200, or not as long as the first of its connection. */
 export async function load(
   port: number,
   requests: readonly Requests[],
@@ -33,18 +33,24 @@ export async function load(
   const start = performance.now();
   try {
     await Promise.all(requests.map((own) => talk(port, own, start + ms, times, sockets)));
+  } catch (error) {
     signal.throwIfAborted();
+    throw error;
   } finally {
     signal.removeEventListener('abort', stop);
     for (const socket of sockets) socket.destroy();
   }
   const seconds = (performance.now() - start) / 1000;
   return {
+    answers: times.length,
     perSecond: times.length / seconds,
     p50: quantile(times, 0.5),
     p99: quantile(times, 0.99),
   };
 }
+
+/** Milliseconds of one, connecting included. */
+const TURN = 150;
 
 /** Loads the servers in turn; the loads of the rounds that count. */
 export async function inTurns<Name extends string>(
@@ -60,7 +66,7 @@ export async function inTurns<Name extends string>(
     const own: Load[] = [];
     loads[name] = own;
     contestants[name] = async () => {
-      const one = await load(port, requests, { ms: 80 * scale, signal });
+      const one = await load(port, requests, { ms: TURN * scale, signal });
       own.push(one);
       return one.perSecond;
     };
@@ -87,6 +93,9 @@ function talk(
   return new Promise((resolve, reject) => {
     let [next, other] = requests;
     let [sent, received, length] = [0, 0, 0];
+    // A write that is refused is a 200 too: its answer has another length.
+    let usual = 0;
+    let done = false;
     const ask = () => {
       [received, length] = [0, 0];
       sent = performance.now();
@@ -96,19 +105,28 @@ function talk(
     const receive = (size: number, bytes: Uint8Array) => {
       received += size;
       length ||= lengthOf(bytes, size);
-      if (Number.isNaN(length)) {
-        socket.destroy(new Error(`expected a short answer of 200, got ${text(bytes, size)}`));
+      usual ||= length;
+      if (length !== usual || received > length) {
+        const expected = usual ? `${usual} bytes with 200` : 'a short answer of 200';
+        socket.destroy(new Error(`expected ${expected}, got ${text(bytes, size)}`));
       } else if (received === length) {
         const now = performance.now();
         times.push(now - sent);
-        if (now < until) ask();
-        else socket.destroy();
+        done = now >= until;
+        if (done) socket.destroy();
+        else ask();
       }
       return true;
     };
     const onread = { buffer: Buffer.alloc(16 * 1024), callback: receive };
     const socket = connect({ port, host: '127.0.0.1', noDelay: true, onread });
-    socket.on('connect', ask).on('error', reject).on('close', resolve);
+    socket
+      .on('connect', ask)
+      .on('error', reject)
+      .on('close', () => {
+        if (done) resolve();
+        else reject(new Error('expected an answer, but the server hung up'));
+      });
     sockets.push(socket);
   });
 }

@@ -8,6 +8,7 @@ import type { Case, Row } from './case.js';
 import { median, ratio } from './measure.js';
 import { inTurns, type Load } from './storage-load.js';
 import {
+  expectDisk,
   OPS,
   requestsOf,
   startOurs,
@@ -32,13 +33,13 @@ export const storage: Case = {
         const under = (port: number) => ({ port, requests });
         const loads = await inTurns(
           { ours: under(ours.port), bare: under(bare.port), express: under(express.port) },
-          9,
+          7,
           bench,
         );
         const what = `memory, equal: ${op}`;
         yield compared(what, connections, loads.ours, 'bare node:http', loads.bare, AIMS);
         yield compared(what, connections, loads.ours, 'an Express app', loads.express);
-        yield slowest(what, connections, loads.ours);
+        yield p99(what, connections, loads.ours);
       }
     }
     for (const [name, argsIn] of Object.entries(others(etcd))) {
@@ -53,11 +54,12 @@ export const storage: Case = {
             bench,
           );
           yield compared(`${name}: ${op}`, connections, loads.other, 'memory, equal', loads.ours);
-          yield slowest(`${name}: ${op}`, connections, loads.other);
+          yield p99(`${name}: ${op}`, connections, loads.other);
         }
       }
     }
     await using folder = await temporaryFolder();
+    await expectDisk(folder.path);
     await using lmdb = await startOurs(token, others(etcd)['lmdb, equal'](folder.path), bench);
     const { port } = lmdb;
     const loads = await inTurns(
@@ -123,7 +125,7 @@ function compared(
   };
 }
 
-function slowest(what: string, connections: number, loads: Load[]): Row {
+function p99(what: string, connections: number, loads: Load[]): Row {
   const where = connections === 1 ? '1 connection' : `${connections} connections`;
   return { what: `${what}, ${where}, p99`, value: median(loads.map(({ p99 }) => p99)), unit: 'ms' };
 }
