@@ -447,6 +447,7 @@ describe('what is kept of decisions', () => {
       const piece = body.slice(100, 140);
       page.observe(outcome({ op: '', key: piece, reason: `expected a number, got ${piece}` }));
     }
-    expect(used() - before).toBeLessThan(20);
+    // 100 of these bodies and more, if they were kept; what is let go of may take a while to go.
+    expect(used() - before).toBeLessThan(60);
   });
 });
