@@ -28,8 +28,7 @@ export default defineConfig({
         entryFileNames: '[name].js',
         // Not by a name that a file of the library or of storage goes by.
         chunkFileNames: 'bundle-[name].js',
-        // Names stay: errors are called by them.
-        minify: { compress: true, mangle: false, codegen: { removeWhitespace: true } },
+        minify: false,
       },
     },
   },

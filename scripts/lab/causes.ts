@@ -69,13 +69,13 @@ export const causes = {
   block: {
     about: 'A keeps its own event loop busy for longer than its lease lives',
     expect: usual,
-    play: (stage) => stopItself(stage, `block ${BLOCK}`),
-  },
-  gc: {
-    about:
-      'A works on a small heap that fills up, and collects garbage for longer than its lease lives',
-    expect: usual,
-    play: (stage) => stopItself(stage, `collect ${COLLECT}`),
+    async play(stage) {
+      const [a, b] = await begin(stage);
+      a.tell(`block ${BLOCK}`);
+      await a.leaves();
+      await succeed(b);
+      await a.answered(2);
+    },
   },
   partition: {
     about: 'A is cut off from where its lock is, and from nothing else',
@@ -258,8 +258,6 @@ const RIVALS: Record<string, Partial<Verdict>> = {
 
 /** Milliseconds: long enough for the lease to be gone and for B to be done. */
 const BLOCK = 8000;
-/** The same, of garbage collection alone: the work that makes the garbage comes on top. */
-const COLLECT = 5000;
 
 /** A key that its first writer keeps: the one who comes later is shut out. */
 const PINNED = { lostUpdates: 0, staleWrite: 'accepted', successor: 'locked out' } as const;
@@ -269,15 +267,6 @@ function usual(fence: Fence): Partial<Verdict> {
   return fence === 'none'
     ? { lostUpdates: 1, staleWrite: 'accepted', successor: 'served' }
     : { lostUpdates: 0, staleWrite: 'refused', successor: 'served' };
-}
-
-/** A does something that stops its own event loop, and then writes before anything else. */
-async function stopItself(stage: Stage, command: string): Promise<void> {
-  const [a, b] = await begin(stage);
-  a.tell(command);
-  await a.leaves();
-  await succeed(b);
-  await a.answered(2);
 }
 
 /** The lock outlives its server, and so does the order of its tokens; lease IDs have none. */

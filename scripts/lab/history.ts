@@ -27,17 +27,12 @@ export type Worker = { readonly who: string } & (
 export const faults = {
   paused: 'paused',
   blocked: 'its event loop blocked',
-  collecting: 'collecting garbage',
   ahead: 'its clock an hour ahead',
   behind: 'its clock an hour behind',
 } as const;
 
 /** Those that stop a worker: it learns nothing until they are over. */
-export const STOPS: ReadonlySet<string> = new Set([
-  faults.paused,
-  faults.blocked,
-  faults.collecting,
-]);
+export const STOPS: ReadonlySet<string> = new Set([faults.paused, faults.blocked]);
 
 /** Those that cost nobody a lock. */
 export const HARMLESS: ReadonlySet<string> = new Set([faults.ahead, faults.behind]);

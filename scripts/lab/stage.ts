@@ -38,8 +38,6 @@ const LOCK = '/lab';
 export const KEY = 'counter';
 /** Seconds. */
 const HOUR = 3600;
-/** MiB: a small one, that can be filled in no time. */
-const HEAP = 256;
 /** Milliseconds until something that has to come must have come. */
 const PATIENCE = 30_000;
 
@@ -364,7 +362,7 @@ export class Stage implements AsyncDisposable {
     const path = fileURLToPath(new URL(script, import.meta.url));
     const program = Program.start(
       process.execPath,
-      [`--max-old-space-size=${HEAP}`, '--import', 'tsx', path, JSON.stringify(options)],
+      ['--import', 'tsx', path, JSON.stringify(options)],
       {
         env,
         onLine: (line) => {

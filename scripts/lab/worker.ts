@@ -7,7 +7,6 @@ import { request } from 'node:http';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { GCProfiler, getHeapStatistics } from 'node:v8';
 import { decodeResponse, encodeRequest } from '../../storage/protocol.js';
 import { type Answer, encodeEvent, faults, now, type Request, type Worker } from './history.js';
 import { type LockName, type LockOptions, locks } from './locks.js';
@@ -33,8 +32,6 @@ let counter = 0;
 let requests = 0;
 /** Milliseconds before what failed is tried again. */
 const PAUSE = 100;
-/** What fills the heap. Out here, so that it counts as in use to the end of the work. */
-const kept: object[] = [];
 
 for await (const line of createInterface(process.stdin)) {
   const [command = '', argument] = line.split(' ');
@@ -52,10 +49,7 @@ async function perform(command: string, argument: number): Promise<void> {
       return increment();
     // The write follows in the same tick: nothing that came meanwhile has been looked at.
     case 'block':
-      suffer(faults.blocked, () => block(argument));
-      return increment();
-    case 'collect':
-      suffer(faults.collecting, () => collect(argument));
+      block(argument);
       return increment();
     case 'release':
       return release();
@@ -112,40 +106,12 @@ async function increment(): Promise<void> {
   if (accepted) counter++;
 }
 
-/** Both are told: what is written to a pipe is gone at once. */
-function suffer(fault: string, work: () => void): void {
-  tell('fault', { fault, over: false });
-  work();
-  tell('fault', { fault, over: true });
-}
-
-/** Keeps the only thread busy for so many milliseconds. */
+/** Keeps the only thread busy for so many milliseconds. Both ends are told: a pipe takes them at once. */
 function block(ms: number): void {
+  tell('fault', { fault: faults.blocked, over: false });
   const end = now() + ms;
   while (now() < end);
-}
-
-/**
- * One piece of work on a heap that is well filled: it goes on until so many milliseconds were spent
- * in collecting garbage alone. No single collection of so small a heap takes long; but while the
- * work is not done, nothing else of the program runs.
- */
-function collect(ms: number): void {
-  // Fuller than half, it would be ended for being out of memory.
-  const { heap_size_limit: limit } = getHeapStatistics();
-  while (getHeapStatistics().used_heap_size < limit / 2) {
-    for (let i = 0; i < 10_000; i++) kept.push({ i, inner: { i } });
-  }
-  const profiler = new GCProfiler();
-  const recent: object[] = [];
-  let collected = 0;
-  while (collected < ms) {
-    profiler.start();
-    // Old enough, when it is dropped, that only a collection of the whole heap finds it.
-    for (let i = 0; i < 100_000; i++) recent[i % 30_000] = { i, inner: { i } };
-    for (const { cost } of profiler.stop()?.statistics ?? []) collected += cost / 1000;
-  }
-  kept.length = 0;
+  tell('fault', { fault: faults.blocked, over: true });
 }
 
 async function ask({ op, val }: Pick<Request, 'op' | 'val'>): Promise<Answer> {
