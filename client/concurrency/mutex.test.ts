@@ -10,6 +10,7 @@ import { Peer } from '../../scripts/lib/peer.js';
 import { Program } from '../../scripts/lib/program.js';
 import { Locked, LockReleased, SessionExpired, Timeout } from './errors.js';
 import { Locker, Mutex } from './mutex.js';
+import { Watches } from './watch.js';
 
 const endpoints = inject('etcd');
 
@@ -79,6 +80,29 @@ describe.concurrent('a mutex', () => {
     await second.unlock();
     await last;
     expect(txn).toHaveBeenCalledTimes(3);
+  });
+
+  test('only who is next looks again by itself while etcd may have set its watch aside', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const name = newName();
+    const [first, next, last] = await Promise.all([1, 2, 3].map(() => peer.mutex(name)));
+    await first?.lock();
+    // What can be seen of it from here: the watch is confirmed, and its event does not come.
+    const silent = { confirmed: Promise.resolve(), changed: new Promise<void>(() => {}) };
+    const add = vi.spyOn(Watches.of(peer.etcd), 'add');
+    add.mockReturnValue({ ...silent, [Symbol.dispose]: () => {} });
+    const txn = vi.spyOn(peer.etcd.kv, 'txn');
+    const calls = (count: number) =>
+      vi.waitFor(() => expect(txn).toHaveBeenCalledTimes(count), { timeout: 10_000 });
+    const stop = new AbortController();
+    const { signal } = stop;
+    // It joins, looks, and looks again five times.
+    const waiting = [next?.lock({ signal })];
+    await calls(7);
+    waiting.push(last?.lock({ signal }));
+    await calls(9);
+    stop.abort();
+    for (const { status } of await Promise.allSettled(waiting)) expect(status).toBe('rejected');
   });
 
   test('a waiter gets the lock when its holder unlocks, and not before', async () => {

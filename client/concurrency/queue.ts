@@ -210,25 +210,29 @@ export class Place {
       using aheadWatch = watches.add({ key: Buffer.from(ahead.key) });
       const confirmed = Promise.all([ownWatch.confirmed, aheadWatch.confirmed]);
       await until(signal, confirmed);
-      let next = await this.#lookAhead(own, signal);
-      if (next?.revision === ahead.revision) {
-        // Once per TTL it looks without being told: its member may be cut off from the others.
-        const changed = Promise.race([ownWatch.changed, aheadWatch.changed]);
-        await within(this.#session.ttl * 1000, signal, changed);
-        next = await this.#lookAhead(own, signal);
+      let [next, another] = await this.#lookAhead(own, signal);
+      const changed = Promise.race([ownWatch.changed, aheadWatch.changed]);
+      // Once per TTL it looks without being told: its member may be cut off from the others. And etcd
+      // sets a watch aside that is created while somebody writes: who is next does not wait for that.
+      const ttl = this.#session.ttl * 1000;
+      for (const patience of another ? [ttl] : [...SET_ASIDE, ttl]) {
+        if (next?.revision !== ahead.revision) break;
+        await within(patience, signal, changed);
+        [next] = await this.#lookAhead(own, signal);
       }
       ahead = next;
     }
   }
 
   /**
-   * The nearest key before the own one, read in one transaction with the own key.
+   * The two nearest keys before the own one, read in one transaction with the own key.
    *
    * @throws SessionExpired when the own key is gone
    */
-  async #lookAhead(own: Queued, signal: AbortSignal): Promise<Queued | undefined> {
+  async #lookAhead(own: Queued, signal: AbortSignal): Promise<Queued[]> {
     const nearest = {
       ...byAge(this.#prefix, 'Descend'),
+      limit: 2,
       max_create_revision: String(own.revision - 1n),
     };
     const request: ITxnRequest = {
@@ -240,7 +244,7 @@ export class Place {
     });
     const found = firstKey(responses[0]?.response_range);
     if (found?.revision !== own.revision) throw new SessionExpired('revoked');
-    return firstKey(responses[1]?.response_range);
+    return keysOf(responses[1]?.response_range);
   }
 
   /** Leaves nothing of a failed attempt behind that another holder does not use. Never rejects. */
@@ -389,6 +393,8 @@ interface Sweep {
 
 /** Milliseconds for a first attempt at a call, with a lease that is long enough. */
 const FIRST_ATTEMPT = 1000;
+/** Milliseconds from one look to the next: after 100 ms etcd serves the watches it has set aside. */
+const SET_ASIDE = [25, 25, 25, 25, 25];
 /** Milliseconds that a failed attempt waits for its own clean-up at most. */
 export const CLEAN_UP = 500;
 
