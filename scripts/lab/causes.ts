@@ -58,12 +58,7 @@ export const causes = {
     expect: usual,
     async play(stage) {
       const [a, b] = await begin(stage);
-      a.pause();
-      await a.leaves();
-      await succeed(b);
-      a.tell('write');
-      a.resume();
-      await a.answered(2);
+      await sleepThrough(a, b);
     },
   },
   block: {
@@ -99,12 +94,7 @@ export const causes = {
       await sleep(2 * TTL * 1000);
       // By this one there is an hour left, and yet it is over.
       a.setClock('behind');
-      a.pause();
-      await a.leaves();
-      await succeed(b);
-      a.tell('write');
-      a.resume();
-      await a.answered(2);
+      await sleepThrough(a, b);
     },
   },
   delay: {
@@ -143,13 +133,7 @@ export const causes = {
       usual(store === 'memory' && fence !== 'holder' ? 'none' : fence),
     async play(stage) {
       const [a, b] = await begin(stage);
-      a.pause();
-      await a.leaves();
-      await succeed(b);
-      await stage.restartStorage();
-      a.tell('write');
-      a.resume();
-      await a.answered(2);
+      await sleepThrough(a, b, () => stage.restartStorage());
     },
   },
   crash: {
@@ -307,6 +291,17 @@ async function begin(stage: Stage): Promise<[a: Actor, b: Actor]> {
   await a.acquire();
   await a.ask('read', 1);
   return [a, b];
+}
+
+/** A is stopped until B is done, and whatever comes after that; then it writes before anything else. */
+async function sleepThrough(a: Actor, b: Actor, after = async () => {}): Promise<void> {
+  a.pause();
+  await a.leaves();
+  await succeed(b);
+  await after();
+  a.tell('write');
+  a.resume();
+  await a.answered(2);
 }
 
 /** B takes the lock, adds one, and releases it. */

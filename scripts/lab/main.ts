@@ -107,17 +107,21 @@ async function run(cause: CauseName | 'all' | undefined, flags: Flags): Promise<
         play(name, { fence, store: flags.store, lock, signal: interrupted }),
       ),
     }));
-    // The first that fails is told, when all of them have been cleared away.
-    await Promise.allSettled(runs.map(({ played }) => played));
-    for (const { fence, played } of runs) {
-      const { history, seen } = await played;
-      const wanted = expected(name, lock, fence, flags.store);
-      const as = Object.entries(wanted).every(
-        ([key, value]) => seen[key as keyof Verdict] === value,
-      );
-      well &&= as;
-      row(cells(fence, seen, as));
-      if (flags.fence) show(history, { name, fence, lock, ...flags });
+    const over = Promise.allSettled(runs.map(({ played }) => played));
+    try {
+      for (const { fence, played } of runs) {
+        const { history, seen } = await played;
+        const wanted = expected(name, lock, fence, flags.store);
+        const as = Object.entries(wanted).every(
+          ([key, value]) => seen[key as keyof Verdict] === value,
+        );
+        well &&= as;
+        row(cells(fence, seen, as));
+        if (flags.fence) show(history, { name, fence, lock, ...flags });
+      }
+    } finally {
+      // One that failed is told when the others have been cleared away.
+      await over;
     }
   }
   return well ? 0 : 1;

@@ -233,10 +233,7 @@ export class Stage implements AsyncDisposable {
     );
     for (const held of this.history.filter(is('holds'))) {
       const { who } = held;
-      await this.until(
-        (event): event is Of<'queued'> => event.what === 'queued' && isOf(held, event),
-        `the servers to tell that ${who} holds the lock`,
-      );
+      await this.placeOf(held);
       const about = this.history.filter((event) => 'who' in event && event.who === who);
       const killed = about.some((event) => event.what === 'fault' && event.fault === 'killed');
       const released = about.some(is('releases'));
@@ -247,6 +244,14 @@ export class Stage implements AsyncDisposable {
         `${who} to learn that it lost the lock`,
       );
     }
+  }
+
+  /** Resolves with the place in the queue that a grant rests on, once the servers have told of it. */
+  placeOf(held: Of<'holds'>): Promise<Of<'queued'>> {
+    return this.until(
+      (event): event is Of<'queued'> => event.what === 'queued' && isOf(held, event),
+      `the servers to tell that ${held.who} holds the lock`,
+    );
   }
 
   /** Adds what the stage itself does. */
@@ -444,10 +449,7 @@ export class Actor {
 
   async revoke(held?: Of<'holds'>): Promise<void> {
     const grant = held ?? (await this.holds());
-    const { key } = await this.stage.until(
-      (event): event is Of<'queued'> => event.what === 'queued' && isOf(grant, event),
-      'the servers to tell of its lock',
-    );
+    const { key } = await this.stage.placeOf(grant);
     this.#fault('its lease is revoked', false);
     // It may be gone by itself.
     await this.stage.takeAway(key).catch(() => {});
