@@ -22,7 +22,7 @@ export class Place {
   /** `<prefix><lease ID in hex>`, as in Go. */
   readonly key: string;
   readonly #session: Session;
-  readonly #prefix: string;
+  readonly #queue: Required<Range>;
   /** What has been granted and not yet left: each grant is an object of its own. */
   readonly #holders = new Set<Queued>();
   /** Attempts under way or waiting for their turn; the last of them. */
@@ -42,7 +42,7 @@ export class Place {
 
   private constructor(session: Session, prefix: string, key: string) {
     this.#session = session;
-    this.#prefix = prefix;
+    this.#queue = rangeOf(prefix);
     this.key = key;
   }
 
@@ -73,8 +73,7 @@ export class Place {
    */
   async take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     const before = this.#tail;
-    const turn = wait ? until(signal, before) : this.#turnUnlessBehind(before, signal);
-    const attempt = turn.then(() => this.#take(value, wait, signal));
+    const attempt = this.#turn(wait, signal).then(() => this.#take(value, wait, signal));
     // Whoever comes next waits for those before too, should this attempt give up earlier.
     this.#tail = Promise.allSettled([before, attempt]).then(() => {});
     this.#attempts++;
@@ -116,8 +115,14 @@ export class Place {
     });
   }
 
-  /** For one who does not wait: an attempt before it that has to wait is an answer too. */
-  async #turnUnlessBehind(before: Promise<unknown>, signal: AbortSignal): Promise<void> {
+  /** For one who does not wait, an attempt before it that has to wait is an answer too. */
+  async #turn(wait: boolean, signal: AbortSignal): Promise<void> {
+    if (this.#attempts === 0) return;
+    const before = this.#tail;
+    if (wait) {
+      await until(signal, before);
+      return;
+    }
     using scope = new Scope([signal, this.#behind.signal]);
     await until(scope.signal, before).catch((error) => {
       throw this.#behind.signal.aborted && !signal.aborted ? new Locked() : error;
@@ -170,11 +175,11 @@ export class Place {
     const key = Buffer.from(this.key);
     const lease = this.#session.leaseId;
     const put = { key, value: Buffer.from(value), lease: String(lease) };
-    const newest = { ...byAge(this.#prefix, 'Descend'), limit: 2 };
+    const newest = byAge(this.#queue, 'Descend', 2);
     const request: ITxnRequest = {
       compare: [{ key, target: 'Create', result: 'Equal', create_revision: '0' }],
       success: [{ request_put: put }, { request_range: newest }],
-      failure: [{ request_range: { key } }, { request_range: byAge(this.#prefix, 'Ascend') }],
+      failure: [{ request_range: { key } }, { request_range: byAge(this.#queue, 'Ascend') }],
     };
     const join = (call: CallOptions) => this.#track(this.#session.etcd.kv.txn(request, call));
     const answer = await rpc(join, { signal, attempt: this.#attempt });
@@ -231,8 +236,7 @@ export class Place {
    */
   async #lookAhead(own: Queued, signal: AbortSignal): Promise<Queued[]> {
     const nearest = {
-      ...byAge(this.#prefix, 'Descend'),
-      limit: 2,
+      ...byAge(this.#queue, 'Descend', 2),
       max_create_revision: String(own.revision - 1n),
     };
     const request: ITxnRequest = {
@@ -357,7 +361,9 @@ export async function oldest(
   prefix: string,
   limits: Limits,
 ): Promise<Queued | undefined> {
-  return firstKey(await rpc((call) => etcd.kv.range(byAge(prefix, 'Ascend'), call), limits));
+  return firstKey(
+    await rpc((call) => etcd.kv.range(byAge(rangeOf(prefix), 'Ascend'), call), limits),
+  );
 }
 
 /** All keys that start with `prefix`. */
@@ -412,7 +418,7 @@ function keysOf(answer: IRangeResponse | undefined): Queued[] {
   }));
 }
 
-/** The oldest key under `prefix`, or the newest. */
-function byAge(prefix: string, sort_order: 'Ascend' | 'Descend') {
-  return { ...rangeOf(prefix), sort_target: 'Create', sort_order, limit: 1 } as const;
+/** The oldest keys of a range, or the newest. */
+function byAge({ key, range_end }: Required<Range>, sort_order: 'Ascend' | 'Descend', limit = 1) {
+  return { key, range_end, sort_target: 'Create', sort_order, limit } as const;
 }

@@ -108,6 +108,13 @@ test('a scope aborts with its first source, once, or with its time limit', async
   await expect(until(limited.signal, never)).rejects.toEqual(new Timeout(5));
 });
 
+test('a scope of one signal is that signal', () => {
+  const { signal } = new AbortController();
+  using scope = new Scope([undefined, signal]);
+  expect(scope.signal).toBe(signal);
+  expect(listeners(signal)).toBe(0);
+});
+
 test('a scope that is disposed of leaves its sources alone', () => {
   const before = timers();
   const { signal } = new AbortController();

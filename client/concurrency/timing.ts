@@ -61,31 +61,36 @@ export function checkTimeout<T extends number | undefined>(timeout: T): T {
 /**
  * One signal out of several and a time limit. `AbortSignal.any` would do, but keeps its listeners
  * on a long-lived source until the result is collected; this one takes them off when disposed.
+ * One signal alone is passed on as it is.
  */
 export class Scope implements Disposable {
-  readonly #controller = new AbortController();
+  readonly signal: AbortSignal;
   readonly #undo: (() => void)[] = [];
 
   /** `timeout`: milliseconds; aborts with `Timeout`. */
   constructor(signals: (AbortSignal | undefined)[], timeout?: number) {
     checkTimeout(timeout);
-    for (const source of signals) {
-      if (!source) continue;
-      // Any number of waits may hang on one signal; that is no leak to be warned of.
-      setMaxListeners(0, source);
-      const abort = () => this.#controller.abort(source.reason);
+    const sources = signals.filter((source) => source !== undefined);
+    // Any number of waits may hang on one signal; that is no leak to be warned of.
+    for (const source of sources) setMaxListeners(0, source);
+    const limit = timeout !== undefined && timeout <= LONGEST_TIMER ? timeout : undefined;
+    const [first, ...others] = sources;
+    if (first && others.length === 0 && limit === undefined) {
+      this.signal = first;
+      return;
+    }
+    const controller = new AbortController();
+    this.signal = controller.signal;
+    for (const source of sources) {
+      const abort = () => controller.abort(source.reason);
       if (source.aborted) abort();
       source.addEventListener('abort', abort);
       this.#undo.push(() => source.removeEventListener('abort', abort));
     }
-    if (timeout !== undefined && timeout <= LONGEST_TIMER) {
-      const timer = setTimeout(() => this.#controller.abort(new Timeout(timeout)), timeout);
+    if (limit !== undefined) {
+      const timer = setTimeout(() => controller.abort(new Timeout(limit)), limit);
       this.#undo.push(() => clearTimeout(timer));
     }
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal;
   }
 
   [Symbol.dispose](): void {
