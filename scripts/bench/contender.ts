@@ -14,6 +14,8 @@ export type Turn = {
   readonly released: number;
   /** How long the raw put took; 0: there was none. */
   readonly put: number;
+  /** Whether the contender has had its warm-up. */
+  readonly warm: boolean;
 };
 
 export type ContenderOptions = {
@@ -21,6 +23,8 @@ export type ContenderOptions = {
   readonly name: string;
   /** Raw puts to make before the release. */
   readonly puts: number;
+  /** Turns to have first, without puts, until Node has compiled what is measured. Default 0. */
+  readonly warmUp?: number;
   /** Ends it, but not a turn that has begun. */
   readonly signal: AbortSignal;
 };
@@ -31,11 +35,11 @@ const HAND_OVER = 5;
 /** Takes and releases the lock until the signal comes. */
 export async function contend(
   session: Session,
-  { name, puts, signal }: ContenderOptions,
+  { name, puts, warmUp = 0, signal }: ContenderOptions,
   onTurn: (turn: Turn) => void,
 ): Promise<void> {
   const mutex = new Mutex(session, name);
-  for (;;) {
+  for (let turn = 0; ; turn++) {
     try {
       await mutex.lock({ signal });
     } catch (error) {
@@ -44,16 +48,17 @@ export async function contend(
     }
     const { token } = mutex;
     const granted = now();
+    const warm = turn >= warmUp;
     let put = 0;
-    for (let i = 0; i < puts; i++) {
+    for (let i = 0; warm && i < puts; i++) {
       const start = now();
       await rawPut(session);
       put = now() - start;
     }
     const released = now();
     if (!(await mutex.unlock())) throw new Error('expected the lock to be held to the end');
-    onTurn({ token, granted, released, put });
-    if (puts > 0) await sleep(HAND_OVER * put);
+    onTurn({ token, granted, released, put, warm });
+    if (put > 0) await sleep(HAND_OVER * put);
   }
 }
 

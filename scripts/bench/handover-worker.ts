@@ -4,11 +4,11 @@
 import { Peer } from '../lib/peer.js';
 import { contend } from './contender.js';
 
-const [endpoint = '', name = '', puts] = process.argv.slice(2);
+const [endpoint = '', name = '', puts, warmUp] = process.argv.slice(2);
 const stop = new AbortController();
 process.stdin.on('end', () => stop.abort()).resume();
 await using peer = await Peer.connect([endpoint]);
-const options = { name, puts: Number(puts), signal: stop.signal };
+const options = { name, puts: Number(puts), warmUp: Number(warmUp), signal: stop.signal };
 await contend(await peer.session(), options, (turn) => {
   console.log(JSON.stringify({ ...turn, token: String(turn.token) }));
 });

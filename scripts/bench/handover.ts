@@ -7,7 +7,7 @@ import { type Etcd, startEtcd } from '../lib/etcd.js';
 import { Peer } from '../lib/peer.js';
 import { Program } from '../lib/program.js';
 import type { Bench, Case, Row } from './case.js';
-import { contend, handOvers, rawPut, type Turn } from './contender.js';
+import { type ContenderOptions, contend, handOvers, rawPut, type Turn } from './contender.js';
 import { rawHandOver } from './handover-floor.js';
 import { inTurn, median, quantile, ratio } from './measure.js';
 
@@ -26,13 +26,13 @@ export const handover: Case = {
 };
 
 /** How contenders are to behave, and who hears of their turns. */
-type Load = { name: string; puts: number; signal: AbortSignal; onTurn: (turn: Turn) => void };
+type Load = Required<ContenderOptions> & { readonly onTurn: (turn: Turn) => void };
 type Contention = (load: Load) => Promise<void>;
 
 /** Raw puts in whose time one who left is back in the queue. */
 const PUTS = 15;
-/** Turns until Node has compiled what is measured. */
-const WARM_UP = 60;
+/** Turns of each process until Node has compiled what is measured. */
+const WARM_UP = 500;
 /**
  * Milliseconds. etcd serves watches that it has set aside every 100: of those who wait for that, three
  * in four wait longer than this.
@@ -45,13 +45,11 @@ async function floor({ endpoints }: Etcd, { scale, signal }: Bench): Promise<Row
   const session = await peer.session();
   const contestants = {
     raw: () => rawHandOver(peer.etcd),
-    put: async () => {
-      await rawPut(session);
-      return undefined;
-    },
+    put: () => rawPut(session),
   };
   const rounds = Math.ceil(300 * scale);
-  const { raw, put } = await inTurn(contestants, { rounds, warmUp: WARM_UP, signal });
+  const warmUp = Math.ceil(WARM_UP * scale);
+  const { raw, put } = await inTurn(contestants, { rounds, warmUp, signal });
   return {
     what: 'hand-over, the same by raw calls, p50',
     value: median(raw),
@@ -60,12 +58,8 @@ async function floor({ endpoints }: Etcd, { scale, signal }: Bench): Promise<Row
   };
 }
 
-async function* measure(
-  { scale, signal }: Bench,
-  who: string,
-  contention: Contention,
-): AsyncIterable<Row> {
-  const paced = await turnsOf(contention, `${who}, paced`, PUTS, Math.ceil(120 * scale), signal);
+async function* measure(bench: Bench, who: string, contention: Contention): AsyncIterable<Row> {
+  const paced = await turnsOf(contention, `${who}, paced`, PUTS, 120, bench);
   const times = handOvers(paced);
   const puts = paced.slice(0, -1).map(({ put }) => put);
   const row = (part: number, aim?: { atMost: number }) => {
@@ -90,43 +84,46 @@ async function* measure(
     },
   };
 
-  const busy = await turnsOf(contention, `${who}, busy`, 0, Math.ceil(300 * scale), signal);
+  const busy = await turnsOf(contention, `${who}, busy`, 0, 300, bench);
   const count = handOvers(busy).length;
   const first = busy[0]?.granted ?? Number.NaN;
   const last = busy.at(-1)?.granted ?? Number.NaN;
   yield { what: `hand-overs, ${who}`, value: (count * 1000) / (last - first), unit: '/s' };
 }
 
-/** So many turns in the order of their grants, after some that are thrown away. */
+/** So many turns in the order of their grants, from when all contenders have had their warm-up. */
 async function turnsOf(
   contention: Contention,
   name: string,
   puts: number,
   count: number,
-  signal: AbortSignal,
+  { scale, signal }: Bench,
 ): Promise<Turn[]> {
-  const turns: Turn[] = [];
+  let turns: Turn[] = [];
   const enough = new AbortController();
   const onTurn = (turn: Turn): void => {
-    turns.push(turn);
-    if (turns.length > WARM_UP + count) enough.abort();
+    if (turn.warm) turns.push(turn);
+    else turns = [];
+    if (turns.length > count * scale) enough.abort();
   };
   const ends = AbortSignal.any([signal, enough.signal]);
-  await contention({ name, puts, signal: ends, onTurn });
+  await contention({ name, puts, warmUp: Math.ceil(WARM_UP * scale), signal: ends, onTurn });
   signal.throwIfAborted();
-  return turns.sort((a, b) => a.granted - b.granted).slice(WARM_UP);
+  return turns.sort((a, b) => a.granted - b.granted);
 }
 
 async function inOneProcess({ endpoints }: Etcd, count: number, load: Load): Promise<void> {
   await using peer = await Peer.connect(endpoints);
   const sessions = await Promise.all(Array.from({ length: count }, () => peer.session()));
-  await Promise.all(sessions.map((session) => contend(session, load, load.onTurn)));
+  const options = { ...load, warmUp: Math.ceil(load.warmUp / count) };
+  await Promise.all(sessions.map((session) => contend(session, options, load.onTurn)));
 }
 
 /** They begin as each of them comes up: a turn counts from when all have had one. */
 async function inProcesses({ endpoints }: Etcd, count: number, load: Load): Promise<void> {
   const worker = fileURLToPath(new URL('handover-worker.ts', import.meta.url));
-  const args = ['--import', 'tsx', worker, endpoints[0] ?? '', load.name, String(load.puts)];
+  const options = [load.name, `${load.puts}`, `${load.warmUp}`];
+  const args = ['--import', 'tsx', worker, endpoints[0] ?? '', ...options];
   const waitedFor = new Set(Array.from({ length: count }, (_, i) => i));
   const programs = Array.from({ length: count }, (_, i) =>
     Program.start(process.execPath, args, {

@@ -1,8 +1,8 @@
 // Measures things against each other: in turn, A B A B, so that whatever slows the machine down for a
 // while slows all of them down, and by the ratio of each round, of which the median is taken.
 
-/** What is measured: resolves to its own figure, or to nothing, and then its time in ms is taken. */
-export type Contestant = () => Promise<number | undefined>;
+/** What is measured: resolves to its own figure, or to anything else, and then its time in ms is taken. */
+export type Contestant = () => Promise<unknown>;
 
 /** The figures of the rounds, in their order. The first `warmUp` rounds are thrown away. */
 export async function inTurn<Name extends string>(
@@ -16,7 +16,7 @@ export async function inTurn<Name extends string>(
       signal.throwIfAborted();
       const start = performance.now();
       const own = await contestants[name]();
-      const figure = own ?? performance.now() - start;
+      const figure = typeof own === 'number' ? own : performance.now() - start;
       if (round >= 0) figures[name]?.push(figure);
     }
   }

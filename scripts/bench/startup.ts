@@ -48,7 +48,7 @@ const AIMS: ReadonlyMap<string, { atMost: number }> = new Map([
   ['client --help', { atMost: 1.3 }],
 ]);
 
-async function run(args: string[], said: RegExp): Promise<undefined> {
+async function run(args: string[], said: RegExp): Promise<void> {
   await using program = Program.start(process.execPath, args);
   const exit = await program.exited;
   const output = program.stdout + program.stderr;

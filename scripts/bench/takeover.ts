@@ -20,17 +20,10 @@ export const takeover: Case = {
     const own = await peer.session();
     const contestants = {
       revoked: () => afterRevocation(peer, other),
-      put: async () => {
-        await rawPut(own);
-        return undefined;
-      },
+      put: () => rawPut(own),
     };
     const rounds = Math.ceil(200 * scale);
-    const { revoked, put } = await inTurn(contestants, {
-      rounds,
-      warmUp: Math.ceil(rounds / 4),
-      signal,
-    });
+    const { revoked, put } = await inTurn(contestants, { rounds, warmUp: rounds, signal });
     for (const part of [0.5, 0.99]) {
       const [value, theirs] = [quantile(revoked, part), quantile(put, part)];
       const against = { what: 'a raw put', value: theirs, ratio: value / theirs };
