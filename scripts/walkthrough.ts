@@ -48,6 +48,19 @@ export async function walkthrough(
   await storage.prints('storage listening on <url> (<addresses>)');
   const { url } = storage.program;
   const args = ['--endpoints', endpoint, '--storage', url];
+  /** From start to exit: the last line, given the lease ID, and the exit code. Returns the lease ID. */
+  const runClient2 = async (last: (lease: string) => string, code = 0): Promise<string> => {
+    await using client2 = await open('client 2', `client 2 ${args.join(' ')}`, (options) =>
+      startClient(2, args, options),
+    );
+    await client2.prints('<time> client 2 starts');
+    await client2.prints('<time> created etcd client and session');
+    const lease = await client2.prints('<time> acquired lock, version: <hex>');
+    await client2.prints('<time> this is client 2, continuing');
+    await client2.prints(`<time> ${last(lease)}`);
+    await client2.ends(code);
+    return lease;
+  };
 
   screen.narrate(
     'Client 1 takes the lock. The ID of the lease that it holds the lock by is its version.\n' +
@@ -72,15 +85,9 @@ export async function walkthrough(
   await runEtcdctl(['lease', 'revoke', lease1], [`lease ${padded} revoked`]);
 
   screen.narrate('Client 2 gets the lock, by a lease of its own, and writes.');
-  await using client2 = await open('client 2', `client 2 ${args.join(' ')}`, (options) =>
-    startClient(2, args, options),
+  const lease2 = await runClient2(
+    (lease) => `successfully write a key to storage using lease ${lease}`,
   );
-  await client2.prints('<time> client 2 starts');
-  await client2.prints('<time> created etcd client and session');
-  const lease2 = await client2.prints('<time> acquired lock, version: <hex>');
-  await client2.prints('<time> this is client 2, continuing');
-  await client2.prints(`<time> successfully write a key to storage using lease ${lease2}`);
-  await client2.ends();
 
   screen.narrate(
     'A key is pressed: client 1 goes on as if it still held the lock, and writes too.',
@@ -110,16 +117,10 @@ export async function walkthrough(
     'Act 3, its flaw. Under upstream’s rule a key belongs to its first writer for ever: client 2\n' +
       'comes again, holds the lock, and is refused all the same.',
   );
-  await using again = await open('client 2', `client 2 ${args.join(' ')}`, (options) =>
-    startClient(2, args, options),
+  await runClient2(
+    (lease) =>
+      `unexpected fail to write to storage: error: given version (${lease}) is different from ` +
+      `the existing version (${lease2})`,
+    1,
   );
-  await again.prints('<time> client 2 starts');
-  await again.prints('<time> created etcd client and session');
-  const lease3 = await again.prints('<time> acquired lock, version: <hex>');
-  await again.prints('<time> this is client 2, continuing');
-  await again.prints(
-    '<time> unexpected fail to write to storage: error: given version ' +
-      `(${lease3}) is different from the existing version (${lease2})`,
-  );
-  await again.ends(1);
 }
