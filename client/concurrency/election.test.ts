@@ -85,6 +85,16 @@ describe.concurrent('an election', () => {
     expect(await election.leader()).toMatchObject({ value: 'three', token });
   });
 
+  test('a time limit that is none is refused, and the leadership is kept', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const election = new Election(await peer.session(), newName());
+    await election.campaign('a');
+    await expect(election.resign({ timeout: -1 })).rejects.toThrow(RangeError);
+    expect(await election.leader()).toMatchObject({ value: 'a' });
+    await election.resign();
+    await expect(election.leader()).rejects.toThrow(NoLeader);
+  });
+
   test('who does not lead cannot proclaim, and may resign', async () => {
     await using peer = await Peer.connect(endpoints);
     const election = new Election(await peer.session(), newName());

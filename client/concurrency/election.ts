@@ -9,7 +9,7 @@ import type { LockOptions } from './mutex.js';
 import { CLEAN_UP, firstKey, oldest, Place, type Queued, rangeOf } from './queue.js';
 import { rpc } from './rpc.js';
 import type { Session } from './session.js';
-import { Scope, until, within } from './timing.js';
+import { checkTimeout, Scope, until, within } from './timing.js';
 import { Watches } from './watch.js';
 
 /** Who leads, and what it proclaimed last. */
@@ -100,13 +100,13 @@ export class Election {
    * @throws Unreachable or the signal's reason when etcd did not confirm in time (the resignation
    *   goes on in the background)
    */
-  async resign({ signal, timeout }: LockOptions = {}): Promise<void> {
+  async resign(options: LockOptions = {}): Promise<void> {
+    checkTimeout(options.timeout);
     const [place, own] = [this.#place, this.#own];
     this.#place = undefined;
     this.#own = undefined;
     if (!place || !own) return;
-    using scope = new Scope([signal], timeout);
-    await place.leave(own, scope.signal);
+    await place.leave(own, options);
   }
 
   /**

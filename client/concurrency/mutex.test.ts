@@ -155,6 +155,16 @@ describe.concurrent('a mutex', () => {
     await expect(a.unlock()).rejects.toBeInstanceOf(LockReleased);
   });
 
+  test('a time limit that is none is refused, and the lock is kept', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const mutex = await peer.mutex(newName());
+    await expect(mutex.lock({ timeout: -1 })).rejects.toThrow(RangeError);
+    expect(await peer.queue(mutex.name)).toEqual([]);
+    await mutex.lock();
+    await expect(mutex.unlock({ timeout: Number.NaN })).rejects.toThrow(RangeError);
+    expect(await mutex.unlock()).toBe(true);
+  });
+
   test('two objects of one session share the lock: one token, and the last unlock frees it', async () => {
     await using peer = await Peer.connect(endpoints);
     const name = newName();

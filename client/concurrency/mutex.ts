@@ -5,7 +5,7 @@ import type { ICompare } from 'etcd3';
 import { LockReleased, SessionExpired } from './errors.js';
 import { Place, placeKey, type Queued } from './queue.js';
 import type { Session } from './session.js';
-import { Scope } from './timing.js';
+import { checkTimeout, Scope } from './timing.js';
 
 /** Limits of a wait. After them it may take half a second more, to leave nothing behind. */
 export interface LockOptions {
@@ -80,13 +80,13 @@ export class Mutex {
    *   etcd did not confirm in time (the release goes on in the background); PermissionDenied when
    *   etcd refuses, and then the lock ends with the session
    */
-  async unlock({ signal, timeout }: LockOptions = {}): Promise<boolean> {
+  async unlock(options: LockOptions = {}): Promise<boolean> {
+    checkTimeout(options.timeout);
     const [place, own] = [this.#place, this.#own];
     if (!place || !own) throw new LockReleased();
     this.#place = undefined;
     this.#own = undefined;
-    using scope = new Scope([signal], timeout);
-    return await place.leave(own, scope.signal);
+    return await place.leave(own, options);
   }
 
   /**

@@ -6,10 +6,10 @@
 // - what cannot be cleaned up at once is cleaned up later, for as long as the session lives.
 
 import { type Etcd3, EtcdLeaseInvalidError, type IRangeResponse, type ITxnRequest } from 'etcd3';
-import { Locked, SessionExpired, Timeout, Unreachable } from './errors.js';
+import { Locked, SessionExpired, Unreachable } from './errors.js';
 import { type CallOptions, isTransient, type Limits, neverSent, rpc } from './rpc.js';
 import type { Session } from './session.js';
-import { delay, Scope, until, within } from './timing.js';
+import { delay, OVER, Scope, until, within } from './timing.js';
 import { type Range, Watches } from './watch.js';
 
 /**
@@ -36,8 +36,9 @@ export class Place {
   #begun = 0;
   #ended = 0;
   #deleting: Promise<unknown> = Promise.resolve();
-  /** Aborts when the session's own attempt finds others before it. */
-  #behind = new AbortController();
+  /** Whether the session's own attempt has found others before it; and ends what must not wait then. */
+  #behind = false;
+  #impatient: AbortController | undefined;
   #sweeping: Sweep | undefined;
 
   private constructor(session: Session, prefix: string, key: string) {
@@ -101,18 +102,19 @@ export class Place {
    * Resolves when it is known to be gone, be it with its lease.
    *
    * @returns whether it was there until now, as far as can be told
-   * @throws the signal's reason, or Unreachable for its Timeout; the deletion goes on in the
+   * @throws the signal's reason, or Unreachable after the timeout; the deletion goes on in the
    *   background; PermissionDenied
    */
-  async leave(own: Queued, signal: AbortSignal): Promise<boolean> {
+  async leave(
+    own: Queued,
+    { signal, timeout = Number.POSITIVE_INFINITY }: Limits,
+  ): Promise<boolean> {
     if (!this.#holders.delete(own)) return false;
     if (this.#isHeld(own.revision)) return true;
-    return await until(signal, this.#delete(own.revision)).catch((error) => {
-      // Nobody else can make this one wait.
-      throw error instanceof Timeout
-        ? new Unreachable(`no answer to the release within ${error.timeout} ms`, { cause: error })
-        : error;
-    });
+    const left = await within(timeout, signal, this.#delete(own.revision));
+    // Not a Timeout: it is etcd that makes this one wait.
+    if (left === OVER) throw new Unreachable(`no answer to the release within ${timeout} ms`);
+    return left;
   }
 
   /** For one who does not wait, an attempt before it that has to wait is an answer too. */
@@ -123,10 +125,10 @@ export class Place {
       await until(signal, before);
       return;
     }
-    using scope = new Scope([signal, this.#behind.signal]);
-    await until(scope.signal, before).catch((error) => {
-      throw this.#behind.signal.aborted && !signal.aborted ? new Locked() : error;
-    });
+    if (this.#behind) throw new Locked();
+    this.#impatient ??= new AbortController();
+    using scope = new Scope([signal, this.#impatient.signal]);
+    await until(scope.signal, before);
   }
 
   async #take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
@@ -139,7 +141,10 @@ export class Place {
       do {
         // A deletion under way must be answered first: it could hit the key that is found here.
         this.#sweeping?.stop.abort();
-        await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
+        signal.throwIfAborted();
+        if (this.#isDeleting) {
+          await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
+        }
         begun = this.#begun;
         joined = true;
         ({ own, ahead } = await this.#enter(value, signal));
@@ -148,7 +153,9 @@ export class Place {
       revision = own.revision;
       if (ahead) {
         if (!wait) throw new Locked();
-        this.#behind.abort();
+        this.#behind = true;
+        this.#impatient?.abort(new Locked());
+        this.#impatient = undefined;
         await this.#waitForTurn(own, ahead, signal);
       }
       if (this.#session.expired) throw new SessionExpired('expired');
@@ -163,7 +170,7 @@ export class Place {
         ? new SessionExpired('revoked', { cause: error })
         : error;
     } finally {
-      if (this.#behind.signal.aborted) this.#behind = new AbortController();
+      this.#behind = false;
     }
   }
 
@@ -196,15 +203,15 @@ export class Place {
     return { own, ahead: keysOf(second)[1] };
   }
 
+  /** Whoever waits for it from now on hears of it only after it has been struck off. */
   #track<T>(joining: Promise<T>): Promise<T> {
-    const tracked = joining
-      .catch((error) => {
-        if (isTransient(error) && !neverSent(error)) this.#unanswered++;
-        throw error;
-      })
-      .finally(() => this.#joining.delete(tracked));
-    this.#joining.add(tracked);
-    return tracked;
+    const end = () => this.#joining.delete(joining);
+    joining.then(end, (error) => {
+      end();
+      if (isTransient(error) && !neverSent(error)) this.#unanswered++;
+    });
+    this.#joining.add(joining);
+    return joining;
   }
 
   async #waitForTurn(own: Queued, first: Queued, signal: AbortSignal): Promise<void> {
@@ -256,6 +263,10 @@ export class Place {
     if (revision !== undefined && this.#isHeld(revision)) return;
     // Refused by etcd: then the key goes with the session.
     await this.#delete(revision).catch(() => {});
+  }
+
+  get #isDeleting(): boolean {
+    return this.#begun !== this.#ended || this.#sweeping !== undefined;
   }
 
   #isHeld(revision: bigint): boolean {
@@ -318,8 +329,7 @@ export class Place {
 
   /** Called when something ended: if nothing else is going on, sees to what may be left behind. */
   #settle(): void {
-    const busy = this.#attempts + this.#holders.size > 0 || this.#begun !== this.#ended;
-    if (busy || this.#sweeping) return;
+    if (this.#attempts + this.#holders.size > 0 || this.#isDeleting) return;
     if (this.#joining.size + this.#unanswered > 0 && !this.#session.signal.aborted) {
       const stop = new AbortController();
       this.#sweeping = { stop, done: this.#sweep(stop.signal) };

@@ -33,17 +33,16 @@ export async function within<T>(
   promise.catch(() => {});
   signal?.throwIfAborted();
   let timer: NodeJS.Timeout | undefined;
-  let aborted: (() => void) | undefined;
+  let unlisten: (() => void) | undefined;
   try {
     return await new Promise<T | typeof OVER>((resolve, reject) => {
       promise.then(resolve, reject);
       if (ms <= LONGEST_TIMER) timer = setTimeout(resolve, Math.max(ms, 0), OVER);
-      aborted = () => reject(signal?.reason);
-      signal?.addEventListener('abort', aborted);
+      if (signal) unlisten = onAbort(signal, () => reject(signal.reason));
     });
   } finally {
     clearTimeout(timer);
-    if (aborted) signal?.removeEventListener('abort', aborted);
+    unlisten?.();
   }
 }
 
@@ -71,8 +70,6 @@ export class Scope implements Disposable {
   constructor(signals: (AbortSignal | undefined)[], timeout?: number) {
     checkTimeout(timeout);
     const sources = signals.filter((source) => source !== undefined);
-    // Any number of waits may hang on one signal; that is no leak to be warned of.
-    for (const source of sources) setMaxListeners(0, source);
     const limit = timeout !== undefined && timeout <= LONGEST_TIMER ? timeout : undefined;
     const [first, ...others] = sources;
     if (first && others.length === 0 && limit === undefined) {
@@ -84,8 +81,7 @@ export class Scope implements Disposable {
     for (const source of sources) {
       const abort = () => controller.abort(source.reason);
       if (source.aborted) abort();
-      source.addEventListener('abort', abort);
-      this.#undo.push(() => source.removeEventListener('abort', abort));
+      this.#undo.push(onAbort(source, abort));
     }
     if (limit !== undefined) {
       const timer = setTimeout(() => controller.abort(new Timeout(limit)), limit);
@@ -96,4 +92,12 @@ export class Scope implements Disposable {
   [Symbol.dispose](): void {
     for (const undo of this.#undo.splice(0)) undo();
   }
+}
+
+/** Returns how to undo it. */
+function onAbort(signal: AbortSignal, abort: () => void): () => void {
+  // Any number of waits may hang on one signal; that is no leak to be warned of.
+  setMaxListeners(0, signal);
+  signal.addEventListener('abort', abort);
+  return () => signal.removeEventListener('abort', abort);
 }
