@@ -1,5 +1,6 @@
-// Measures things against each other: in turn, A B A B, so that whatever slows the machine down for a
-// while slows all of them down, and by the ratio of each round, of which the median is taken.
+// Measures things against each other: in turn, A B B A, so that whatever slows the machine down for a
+// while slows all of them down and each comes after the other as often, and by the ratio of each round,
+// of which the median is taken.
 
 /** What is measured: resolves to its own figure, or to anything else, and then its time in ms is taken. */
 export type Contestant = () => Promise<unknown>;
@@ -19,6 +20,7 @@ export async function inTurn<Name extends string>(
       const figure = typeof own === 'number' ? own : performance.now() - start;
       if (round >= 0) figures[name]?.push(figure);
     }
+    names.reverse();
   }
   return figures as Record<Name, number[]>;
 }
