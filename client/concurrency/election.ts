@@ -130,6 +130,7 @@ export class Election {
    */
   async *observe({ signal }: Pick<LockOptions, 'signal'> = {}): AsyncGenerator<Leader, void, void> {
     const { etcd, ttl } = this.session;
+    // A signal also where none was given.
     using scope = new Scope([signal]);
     let seen: Queued | undefined;
     for (;;) {

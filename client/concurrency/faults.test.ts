@@ -12,7 +12,7 @@ import { describe, expect, inject, test, vi } from 'vitest';
 import { type Etcd, startEtcd } from '../../scripts/lib/etcd.js';
 import { Peer } from '../../scripts/lib/peer.js';
 import { startProxy } from '../../scripts/lib/proxy.js';
-import { LockReleased } from './errors.js';
+import { LockReleased, Timeout } from './errors.js';
 import { Mutex } from './mutex.js';
 
 const endpoints = inject('etcd');
@@ -21,6 +21,18 @@ const [endpoint = ''] = endpoints;
 let names = 0;
 function newName(): string {
   return `/faults-test/${process.pid}/${++names}`;
+}
+
+/** What stays closed until it is opened, and says when somebody has arrived at it. */
+class Gate {
+  open = () => {};
+  arrive = () => {};
+  readonly opened = new Promise<void>((resolve) => {
+    this.open = resolve;
+  });
+  readonly arrived = new Promise<void>((resolve) => {
+    this.arrive = resolve;
+  });
 }
 
 /** A clean connection, and another one through a proxy. */
@@ -95,6 +107,53 @@ describe.concurrent('when the answer is lost', () => {
     await young.lock();
     await expect(old.unlock()).rejects.toBeInstanceOf(LockReleased);
     expect(await peer.queue(old.name)).toMatchObject([{ revision: young.token }]);
+  });
+
+  test('to a deletion, and the next begins in the moment of its answer: a lock waits for that one too', async () => {
+    // It hangs on a microtask, and on how many there are in between: all are tried.
+    const rounds = Array.from({ length: 30 }, async (_, ticks) => {
+      await using peer = await Peer.connect(endpoints);
+      const holder = await peer.mutex(newName());
+      const { session, name } = holder;
+      const { kv } = peer.etcd;
+      const [txn, range] = [kv.txn.bind(kv), kv.range.bind(kv)];
+      await holder.lock();
+      const [lost, looked, deleted] = [new Gate(), new Gate(), new Gate()];
+      const joins: Promise<unknown>[] = [];
+
+      // One gives up, without an answer: whether there is something of it to delete is looked for.
+      vi.spyOn(kv, 'txn').mockImplementation((request) => lost.opened.then(() => txn(request)));
+      await expect(new Mutex(session, name).lock({ timeout: 1 })).rejects.toThrow(Timeout);
+      vi.spyOn(kv, 'range').mockImplementation(async (request) => {
+        const answer = await range(request);
+        looked.arrive();
+        await looked.opened;
+        return answer;
+      });
+      lost.open();
+      await looked.arrived;
+
+      // The next one waits for that, and the holder leaves.
+      vi.spyOn(kv, 'txn').mockImplementation((request) => {
+        if (!request.success?.[0]?.request_delete_range) {
+          const joining = txn(request);
+          joins.push(joining);
+          return joining;
+        }
+        return deleted.opened.then(() => txn(request));
+      });
+      const next = new Mutex(session, name);
+      const locking = next.lock();
+      looked.open();
+      for (let i = 0; i < ticks; i++) await Promise.resolve();
+      const leaving = holder.unlock();
+      await new Promise(setImmediate);
+      await Promise.all(joins);
+      deleted.open();
+      await Promise.all([locking, leaving]);
+      expect(await peer.queue(name)).toMatchObject([{ revision: next.token }]);
+    });
+    await Promise.all(rounds);
   });
 
   test('to the deletion for a while, a new lock of the session is not freed by its repetition', async () => {

@@ -470,6 +470,21 @@ describe.concurrent('two mutexes of one session', () => {
     await new Mutex(session, name).tryLock();
   });
 
+  test('while one waits, tryLock of the other says first what ends it: its signal, its session', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const name = newName();
+    await (await peer.mutex(name)).lock();
+    const session = await peer.session();
+    const waiting = new Mutex(session, name).lock();
+    await peer.untilQueued(name, 2);
+    const signal = AbortSignal.abort('told to');
+    await expect(new Mutex(session, name).tryLock({ signal })).rejects.toBe('told to');
+    const closed = session.close();
+    await expect(new Mutex(session, name).tryLock()).rejects.toThrow(SessionExpired);
+    await expect(waiting).rejects.toThrow(SessionExpired);
+    await closed;
+  });
+
   test('one that gives up while its request is still under way leaves no key when the other is done', async () => {
     await using peer = await Peer.connect(endpoints);
     const name = newName();

@@ -6,7 +6,7 @@
 // - what cannot be cleaned up at once is cleaned up later, for as long as the session lives.
 
 import { type Etcd3, EtcdLeaseInvalidError, type IRangeResponse, type ITxnRequest } from 'etcd3';
-import { Locked, SessionExpired, Unreachable } from './errors.js';
+import { Locked, SessionExpired, Timeout, Unreachable } from './errors.js';
 import { type CallOptions, isTransient, type Limits, neverSent, rpc } from './rpc.js';
 import type { Session } from './session.js';
 import { delay, OVER, Scope, until, within } from './timing.js';
@@ -36,8 +36,9 @@ export class Place {
   #begun = 0;
   #ended = 0;
   #deleting: Promise<unknown> = Promise.resolve();
-  /** Whether the session's own attempt has found others before it; and ends what must not wait then. */
+  /** Whether the attempt under way has found others before it. */
   #behind = false;
+  /** Aborts then: for the attempts after it that are not to wait. */
   #impatient: AbortController | undefined;
   #sweeping: Sweep | undefined;
 
@@ -74,7 +75,8 @@ export class Place {
    */
   async take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
     const before = this.#tail;
-    const attempt = this.#turn(wait, signal).then(() => this.#take(value, wait, signal));
+    const turn = this.#turn(before, wait, signal);
+    const attempt = turn.then(() => this.#take(value, wait, signal));
     // Whoever comes next waits for those before too, should this attempt give up earlier.
     this.#tail = Promise.allSettled([before, attempt]).then(() => {});
     this.#attempts++;
@@ -107,20 +109,22 @@ export class Place {
    */
   async leave(
     own: Queued,
-    { signal, timeout = Number.POSITIVE_INFINITY }: Limits,
+    { signal, timeout = Number.POSITIVE_INFINITY }: Pick<Limits, 'signal' | 'timeout'>,
   ): Promise<boolean> {
     if (!this.#holders.delete(own)) return false;
     if (this.#isHeld(own.revision)) return true;
     const left = await within(timeout, signal, this.#delete(own.revision));
-    // Not a Timeout: it is etcd that makes this one wait.
-    if (left === OVER) throw new Unreachable(`no answer to the release within ${timeout} ms`);
-    return left;
+    if (left !== OVER) return left;
+    // It is etcd that makes this one wait, and nobody else.
+    const cause = new Timeout(timeout);
+    throw new Unreachable(`no answer to the release within ${timeout} ms`, { cause });
   }
 
   /** For one who does not wait, an attempt before it that has to wait is an answer too. */
-  async #turn(wait: boolean, signal: AbortSignal): Promise<void> {
+  async #turn(before: Promise<unknown>, wait: boolean, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    // All before it have ended. What they left to be deleted is waited for later.
     if (this.#attempts === 0) return;
-    const before = this.#tail;
     if (wait) {
       await until(signal, before);
       return;
@@ -128,7 +132,10 @@ export class Place {
     if (this.#behind) throw new Locked();
     this.#impatient ??= new AbortController();
     using scope = new Scope([signal, this.#impatient.signal]);
-    await until(scope.signal, before);
+    await until(scope.signal, before).catch(() => {
+      signal.throwIfAborted();
+      throw new Locked();
+    });
   }
 
   async #take(value: string, wait: boolean, signal: AbortSignal): Promise<Queued> {
@@ -139,10 +146,11 @@ export class Place {
       let own: Queued;
       let ahead: Queued | undefined;
       do {
-        // A deletion under way must be answered first: it could hit the key that is found here.
-        this.#sweeping?.stop.abort();
         signal.throwIfAborted();
-        if (this.#isDeleting) {
+        // A deletion under way must be answered first: it could hit the key that is found here. While
+        // one is waited for, another may begin.
+        this.#sweeping?.stop.abort();
+        while (this.#isDeleting) {
           await until(signal, Promise.all([this.#deleting, this.#sweeping?.done]));
         }
         begun = this.#begun;
@@ -154,7 +162,7 @@ export class Place {
       if (ahead) {
         if (!wait) throw new Locked();
         this.#behind = true;
-        this.#impatient?.abort(new Locked());
+        this.#impatient?.abort();
         this.#impatient = undefined;
         await this.#waitForTurn(own, ahead, signal);
       }
@@ -203,7 +211,7 @@ export class Place {
     return { own, ahead: keysOf(second)[1] };
   }
 
-  /** Whoever waits for it from now on hears of it only after it has been struck off. */
+  /** Its first reaction is ours: when whoever waits for it goes on, it has been struck off. */
   #track<T>(joining: Promise<T>): Promise<T> {
     const end = () => this.#joining.delete(joining);
     joining.then(end, (error) => {

@@ -69,11 +69,12 @@ export class Scope implements Disposable {
   /** `timeout`: milliseconds; aborts with `Timeout`. */
   constructor(signals: (AbortSignal | undefined)[], timeout?: number) {
     checkTimeout(timeout);
-    const sources = signals.filter((source) => source !== undefined);
+    // JavaScript may give a null.
+    const sources = signals.filter((source) => !!source);
     const limit = timeout !== undefined && timeout <= LONGEST_TIMER ? timeout : undefined;
-    const [first, ...others] = sources;
-    if (first && others.length === 0 && limit === undefined) {
-      this.signal = first;
+    const [sole] = sources;
+    if (sole && sources.length === 1 && limit === undefined) {
+      this.signal = sole;
       return;
     }
     const controller = new AbortController();
