@@ -12,7 +12,7 @@ import { describe, expect, inject, test, vi } from 'vitest';
 import { type Etcd, startEtcd } from '../../scripts/lib/etcd.js';
 import { Peer } from '../../scripts/lib/peer.js';
 import { startProxy } from '../../scripts/lib/proxy.js';
-import { LockReleased, Timeout } from './errors.js';
+import { LockReleased } from './errors.js';
 import { Mutex } from './mutex.js';
 
 const endpoints = inject('etcd');
@@ -110,50 +110,56 @@ describe.concurrent('when the answer is lost', () => {
   });
 
   test('to a deletion, and the next begins in the moment of its answer: a lock waits for that one too', async () => {
+    await using peer = await Peer.connect(endpoints);
+    const { kv } = peer.etcd;
+    const [txn, range] = [kv.txn.bind(kv), kv.range.bind(kv)];
+    const holders: Mutex[] = [];
     // It hangs on a microtask, and on how many there are in between: all are tried.
-    const rounds = Array.from({ length: 30 }, async (_, ticks) => {
-      await using peer = await Peer.connect(endpoints);
-      const holder = await peer.mutex(newName());
-      const { session, name } = holder;
-      const { kv } = peer.etcd;
-      const [txn, range] = [kv.txn.bind(kv), kv.range.bind(kv)];
-      await holder.lock();
-      const [lost, looked, deleted] = [new Gate(), new Gate(), new Gate()];
+    for (let ticks = 0; ticks < 24; ticks++) holders.push(await peer.mutex(newName()));
+    await Promise.all(holders.map((holder) => holder.lock()));
+
+    // In each session one gives up, without an answer: is there something of it to be deleted?
+    const lost = new Gate();
+    vi.spyOn(kv, 'txn').mockImplementation((request) => lost.opened.then(() => txn(request)));
+    const looks = new Map(holders.map(({ key }) => [key, new Gate()]));
+    vi.spyOn(kv, 'range').mockImplementation(async (request) => {
+      const answer = await range(request);
+      const look = looks.get(String(request.key));
+      look?.arrive();
+      await look?.opened;
+      return answer;
+    });
+    const lock = ({ session, name }: Mutex) => new Mutex(session, name).lock({ timeout: 1 });
+    for (const { status } of await Promise.allSettled(holders.map(lock))) {
+      expect(status).toBe('rejected');
+    }
+    lost.open();
+
+    for (const [ticks, holder] of holders.entries()) {
+      const { session, name, key } = holder;
+      const look = looks.get(key);
+      await look?.arrived;
+      // The next one waits for the answer to that, and in the moment of it the holder leaves.
+      const deletion = new Gate();
       const joins: Promise<unknown>[] = [];
-
-      // One gives up, without an answer: whether there is something of it to delete is looked for.
-      vi.spyOn(kv, 'txn').mockImplementation((request) => lost.opened.then(() => txn(request)));
-      await expect(new Mutex(session, name).lock({ timeout: 1 })).rejects.toThrow(Timeout);
-      vi.spyOn(kv, 'range').mockImplementation(async (request) => {
-        const answer = await range(request);
-        looked.arrive();
-        await looked.opened;
-        return answer;
-      });
-      lost.open();
-      await looked.arrived;
-
-      // The next one waits for that, and the holder leaves.
       vi.spyOn(kv, 'txn').mockImplementation((request) => {
-        if (!request.success?.[0]?.request_delete_range) {
-          const joining = txn(request);
-          joins.push(joining);
-          return joining;
+        if (request.success?.[0]?.request_delete_range) {
+          return deletion.opened.then(() => txn(request));
         }
-        return deleted.opened.then(() => txn(request));
+        joins.push(txn(request));
+        return joins.at(-1) as ReturnType<typeof txn>;
       });
       const next = new Mutex(session, name);
       const locking = next.lock();
-      looked.open();
+      look?.open();
       for (let i = 0; i < ticks; i++) await Promise.resolve();
       const leaving = holder.unlock();
       await new Promise(setImmediate);
       await Promise.all(joins);
-      deleted.open();
+      deletion.open();
       await Promise.all([locking, leaving]);
       expect(await peer.queue(name)).toMatchObject([{ revision: next.token }]);
-    });
-    await Promise.all(rounds);
+    }
   });
 
   test('to the deletion for a while, a new lock of the session is not freed by its repetition', async () => {
