@@ -47,7 +47,7 @@ export const lock: Case = {
     ): Promise<Row> {
       const pair = { mutex: contestants.mutex, rival: contestants[rival] };
       const rounds = Math.ceil(most * scale);
-      // Until Node has compiled it all: our part of a lock took three times as long after 300 rounds.
+      // Until Node has compiled it all: our part of a lock took twice as long after 300 rounds.
       const { mutex, rival: theirs } = await inTurn(pair, { rounds, warmUp: rounds, signal });
       return {
         what: 'lock + unlock, uncontended',
