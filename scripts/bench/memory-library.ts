@@ -40,7 +40,7 @@ async function queued(): Promise<number> {
 
 async function cycles(): Promise<void> {
   // Until everything has been compiled and every cache is full the heap grows anyway.
-  await cycle(5000);
+  await cycle(15_000);
   await report();
   await cycle(count);
   await report();
