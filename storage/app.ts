@@ -36,13 +36,14 @@ export function createApp({
   const guard = createGuard({ host, token });
   const metrics = new Metrics(service.rule.name);
   const page = createPage({ ...service, signal });
-  const observers = [metrics.observe.bind(metrics), page.observe, observe];
   const deny = (res: ServerResponse, status: number, reason: string) => {
     metrics.deny(status);
     send(res, status, refused(reason));
   };
   const observeAll = (outcome: Outcome) => {
-    for (const each of observers) each(outcome);
+    metrics.observe(outcome);
+    page.observe(outcome);
+    observe(outcome);
   };
   const protocol = createProtocol(service, observeAll, deny);
   const health = createHealth(service);

@@ -34,9 +34,12 @@ export class BodyReader {
       // Most bodies are one chunk, and that one is kept as it is.
       let body: Buffer = EMPTY;
       let size = 0;
+      let reading = true;
+      const announced = Number(req.headers['content-length']);
       const collect = (chunk: Buffer) => {
         const end = size + chunk.length;
         if (end > BODY_LIMIT) return discard('too large');
+        if (end !== announced) this.#unfinished.add(giveUp);
         if (end > body.length) {
           const length = Math.min(BODY_LIMIT, Math.max(end, 2 * body.length));
           if (!this.#reserve(length - body.length, giveUp)) return;
@@ -45,25 +48,26 @@ export class BodyReader {
         if (body !== chunk) chunk.copy(body, size);
         size = end;
       };
-      const discard = (why: 'too large' | 'busy') => {
+      const settle = (how: Buffer | 'too large' | 'busy' | 'aborted') => {
+        reading = false;
         this.#unfinished.delete(giveUp);
+        resolve(how);
+      };
+      const discard = (why: 'too large' | 'busy') => {
         this.#held -= body.length;
         body = EMPTY;
         req.off('data', collect).resume();
-        resolve(why);
+        settle(why);
       };
       const giveUp = () => discard('busy');
       res.on('close', () => {
-        this.#unfinished.delete(giveUp);
         this.#held -= body.length;
-        resolve('aborted');
+        if (reading) settle('aborted');
       });
-      if (Number(req.headers['content-length'] ?? 0) > BODY_LIMIT) return discard('too large');
-      this.#unfinished.add(giveUp);
+      if (announced > BODY_LIMIT) return discard('too large');
       req.on('data', collect);
       req.on('end', () => {
-        this.#unfinished.delete(giveUp);
-        resolve(body.subarray(0, size));
+        if (reading) settle(body.subarray(0, size));
       });
     });
   }

@@ -194,11 +194,14 @@ function readTls({ tlsCert, tlsKey }: Flags) {
 
 /** Without a format: only what was not understood or failed, in its own words. */
 function logger(format: keyof typeof formats | undefined): (outcome: Outcome) => void {
-  return (outcome) => {
+  const print = (line: string) => {
     // While nobody reads what was logged before, the rest is not kept.
-    if (process.stdout.writableNeedDrain) return;
-    if (format !== undefined) console.log(formats[format](outcome));
-    else if (/^(failed|invalid)$/.test(outcome.result)) console.log(printable(outcome.reason));
+    if (!process.stdout.writableNeedDrain) console.log(line);
+  };
+  return (outcome) => {
+    const { result, reason } = outcome;
+    if (format !== undefined) print(formats[format](outcome));
+    else if (result === 'failed' || result === 'invalid') print(printable(reason));
   };
 }
 

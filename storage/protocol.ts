@@ -64,7 +64,7 @@ function decoder<T extends Record<string, string | bigint>>(zero: T): (body: str
     if (found) {
       const fields = JSON.parse(text);
       integers.forEach((name, i) => {
-        fields[name] = integer(name, found[i + 1] ?? '');
+        fields[name] = int64(name, found[i + 1] ?? '');
       });
       return fields;
     }
@@ -87,7 +87,7 @@ function decoder<T extends Record<string, string | bigint>>(zero: T): (body: str
 function plainText(fields: [name: string, isInteger: boolean][]): RegExp {
   const members = fields.map(
     ([name, isInteger]) =>
-      `"${name}":${isInteger ? '(-?(?:0|[1-9]\\d*))' : '"[ !#-[\\]-\\uffff]*"'}`,
+      `"${name}":${isInteger ? '(-?(?:0|[1-9]\\d{0,18}))' : '"[ !#-[\\]-\\uffff]*"'}`,
   );
   return new RegExp(`^\\{${members.join()}\\}$`);
 }
@@ -100,18 +100,27 @@ function string(name: string, source: string): string {
 
 function integer(name: string, source: string): bigint {
   // At most 19 digits before BigInt sees them: its time grows faster than the length.
-  if (/^-?\d{1,19}$/.test(source)) {
-    const value = BigInt(source);
-    if (value === BigInt.asIntN(64, value)) return value;
-  }
-  throw new DecodeError(`expected ${name} to be a signed 64-bit integer, got ${kind(source)}`);
+  if (/^-?\d{1,19}$/.test(source)) return int64(name, source);
+  throw outOfRange(name, source);
+}
+
+function int64(name: string, digits: string): bigint {
+  const value = BigInt(digits);
+  if (value === BigInt.asIntN(64, value)) return value;
+  throw outOfRange(name, digits);
+}
+
+function outOfRange(name: string, source: string): DecodeError {
+  return new DecodeError(`expected ${name} to be a signed 64-bit integer, got ${kind(source)}`);
 }
 
 function kind(source: string): string {
   if (source[0] === '"') return 'a string';
   if (source[0] === '{') return 'an object';
   if (source[0] === '[') return 'an array';
-  return source.length > 40 ? `${source.slice(0, 40)}...` : source;
+  // By way of bytes: a text that is a piece of a big one keeps the big one in memory.
+  const head = Buffer.from(source.slice(0, 40)).toString();
+  return source.length > 40 ? `${head}...` : head;
 }
 
 /** The string behind a well-formed JSON string. A lone surrogate becomes U+FFFD, as in Go. */

@@ -32,10 +32,10 @@ export type Tls = { cert: Buffer; key: Buffer };
 
 export class HttpServer {
   readonly #server;
-  /** The answers that each connection waits for; the connections in the order of their last answers. */
-  readonly #connections = new Map<Socket, Set<ServerResponse>>();
+  readonly #connections = new Map<Socket, Connection>();
   readonly #most: number;
   #owed = 0;
+  #answers = 0;
   #closing = false;
 
   private constructor(
@@ -87,7 +87,7 @@ export class HttpServer {
    */
   async close(patience: number): Promise<void> {
     this.#closing = true;
-    for (const [socket, owed] of this.#connections) if (owed.size === 0) socket.destroy();
+    for (const [socket, { owed }] of this.#connections) if (owed.length === 0) socket.destroy();
     const cut = setTimeout(() => {
       for (const socket of this.#connections.keys()) socket.destroy();
     }, patience);
@@ -100,54 +100,68 @@ export class HttpServer {
   }
 
   #accept(socket: Socket): void {
-    if (this.#connections.size < this.#most || this.#makeRoom()) this.#keep(socket, new Set());
-    else socket.destroy();
+    if (this.#connections.size < this.#most || this.#makeRoom()) {
+      this.#keep(socket, { owed: [], answered: this.#answers });
+    } else {
+      socket.destroy();
+    }
   }
 
   /** From then on what TLS made of the connection is to be ended, and the connection with it. */
   #secure(socket: Socket): void {
     const all = [...this.#connections];
-    const [raw, owed] = all.find(([raw]) => areSame(raw, socket)) ?? [];
-    if (raw === undefined || owed === undefined) return void socket.destroy();
+    const [raw, connection] = all.find(([raw]) => areSame(raw, socket)) ?? [];
+    if (raw === undefined || connection === undefined) return void socket.destroy();
     this.#connections.delete(raw);
-    this.#keep(socket, owed);
+    this.#keep(socket, connection);
   }
 
-  #keep(socket: Socket, owed: Set<ServerResponse>): void {
-    this.#connections.set(socket, owed);
+  #keep(socket: Socket, connection: Connection): void {
+    this.#connections.set(socket, connection);
     socket.once('close', () => this.#connections.delete(socket));
   }
 
   /** Ends the connection that has kept the server waiting the longest, if any does. */
   #makeRoom(): boolean {
-    for (const [socket, owed] of this.#connections) {
-      const [first] = owed;
-      if (first?.req.complete && !first.writableEnded) continue;
-      this.#connections.delete(socket);
-      socket.destroy();
-      return true;
+    let longest: [Socket, Connection] | undefined;
+    for (const each of this.#connections) {
+      const [, { owed, answered }] = each;
+      if (owed[0]?.req.complete && !owed[0].writableEnded) continue;
+      if (longest === undefined || answered < longest[1].answered) longest = each;
     }
-    return false;
+    if (longest === undefined) return false;
+    const [socket] = longest;
+    this.#connections.delete(socket);
+    socket.destroy();
+    return true;
   }
 
   #owe(res: ServerResponse): void {
     const { socket } = res.req;
-    const owed = this.#connections.get(socket);
-    if (owed === undefined) return void socket.destroy();
+    const connection = this.#connections.get(socket);
+    if (connection === undefined) return void socket.destroy();
+    const { owed } = connection;
     const most = ++this.#owed > OWED_BY_ALL ? 1 : OWED;
-    if (owed.add(res).size > most) socket.destroy();
+    if (owed.push(res) > most) socket.destroy();
     res.on('close', () => {
       this.#owed--;
-      owed.delete(res);
-      if (this.#closing && owed.size === 0) {
+      owed.splice(owed.indexOf(res), 1);
+      connection.answered = ++this.#answers;
+      if (this.#closing && owed.length === 0) {
         // A client that is still sending must get to read the answer.
         if (res.req.complete) socket.destroySoon();
         else socket.end();
       }
-      if (this.#connections.delete(socket)) this.#connections.set(socket, owed);
     });
   }
 }
+
+type Connection = {
+  /** The answers that it waits for, the next one first. */
+  readonly owed: ServerResponse[];
+  /** How many the server had given when it got its last one, or began. */
+  answered: number;
+};
 
 /** Of two sockets that are open: whether they are ends of the same connection. */
 function areSame(one: Socket, other: Socket): boolean {

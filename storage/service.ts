@@ -41,7 +41,7 @@ export async function handle(
 ): Promise<{ result: Result; fenced: boolean; response: Response }> {
   switch (request.op) {
     case 'read':
-      return read(request, service);
+      return await read(request, service);
     case 'write':
       return answer(await fence(request, service, () => request.val), true);
     default:
@@ -72,7 +72,7 @@ async function fence(
     const same = current && current.val === entry.val && current.version === entry.version;
     return { entry: same ? current : entry };
   };
-  return store.update(key, decide, holder);
+  return await store.update(key, decide, holder);
 }
 
 async function holderOf(lock: Lock): Promise<Holder | undefined> {

@@ -176,13 +176,10 @@ function push(list: Decision[], item: Decision): void {
 
 /** Not in the middle of a character. */
 function cut(text: string): string {
-  if (text.length <= LENGTH) return copy(text);
-  return `${copy(text.slice(0, LENGTH).replace(/[\ud800-\udbff]$/, ''))}…`;
-}
-
-/** By way of bytes: a text that is a piece of a big one keeps the big one in memory. */
-function copy(text: string): string {
-  return text && Buffer.from(text, 'utf16le').toString('utf16le');
+  if (text.length <= LENGTH) return text;
+  const head = text.slice(0, LENGTH).replace(/[\ud800-\udbff]$/, '');
+  // By way of bytes: a text that is a piece of a big one keeps the big one in memory.
+  return `${Buffer.from(head, 'utf16le').toString('utf16le')}…`;
 }
 
 /** JSON has no line ends of its own, so that `data` is one line. */

@@ -8,6 +8,7 @@ import express from 'express';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { rules } from '../fence.js';
 import type { Outcome } from '../outcome.js';
+import { type DecodeError, decodeRequest, encodeRequest } from '../protocol.js';
 import { MemoryStore } from '../stores/memory.js';
 import { type Listing, Unavailable } from '../stores/store.js';
 import { createPage } from './page.js';
@@ -426,8 +427,14 @@ describe('watching', () => {
   });
 });
 
-describe('what is kept of decisions', () => {
-  it('is their short texts, and nothing of the bodies that these were cut from', () => {
+describe('what is kept of a decision is its texts, and nothing of the body that these came from', () => {
+  const rest = 'x'.repeat(2 ** 20);
+  const digits = '1'.repeat(30);
+  it.each<[string, (i: number) => Partial<Outcome>]>([
+    ['a key', (i) => decode(encodeRequest({ op: 'write', key: key(i), val: rest, version: 1n }))],
+    ['a key in other JSON', (i) => decode(`{ "key": "${key(i)}", "val": "${rest}" }`)],
+    ['what is wrong', (i) => ({ reason: failure(`{"version":${digits}${i},"val":"${rest}"}`) })],
+  ])('%s', (_, change) => {
     setFlagsFromString('--expose-gc');
     const gc = runInNewContext('gc') as () => void;
     const page = createPage({
@@ -441,13 +448,23 @@ describe('what is kept of decisions', () => {
       return (heapUsed + external) / 2 ** 20;
     };
     const before = used();
-    for (let i = 0; i < 200; i++) {
-      // As a decoder's message has it: a piece of a body of 1 MiB.
-      const body = Buffer.alloc(2 ** 20, `${i} `).toString('latin1');
-      const piece = body.slice(100, 140);
-      page.observe(outcome({ op: '', key: piece, reason: `expected a number, got ${piece}` }));
-    }
+    for (let i = 0; i < 200; i++) page.observe(outcome(change(i)));
     // 100 of these bodies and more, if they were kept; what is let go of may take a while to go.
     expect(used() - before).toBeLessThan(60);
   });
+
+  const key = (i: number) => `the key of request ${i}`;
+
+  function decode(text: string): Partial<Outcome> {
+    return { key: decodeRequest(Buffer.from(text)).key };
+  }
+
+  function failure(text: string): string {
+    try {
+      decodeRequest(Buffer.from(text));
+    } catch (error) {
+      return (error as DecodeError).message;
+    }
+    throw new Error('expected an error');
+  }
 });
