@@ -4,7 +4,7 @@
 // and before the next holder has made its puts: so what is timed is to one who waits, and nothing else.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Mutex, type Session } from '../../client/concurrency/index.js';
+import type { Mutex, Session } from '../../client/concurrency/index.js';
 import { now } from '../lab/history.js';
 
 /** Times in milliseconds on the monotonic clock that all processes of a machine share. */
@@ -19,8 +19,6 @@ export type Turn = {
 };
 
 export type ContenderOptions = {
-  /** Of the lock. */
-  readonly name: string;
   /** Raw puts to make before the release. */
   readonly puts: number;
   /** Turns to have first, without puts, until Node has compiled what is measured. Default 0. */
@@ -35,18 +33,18 @@ const HAND_OVER = 5;
 /** Takes and releases the lock until the signal comes. */
 export async function contend(
   session: Session,
-  { name, puts, warmUp = 0, signal }: ContenderOptions,
+  lock: Pick<Mutex, 'lock' | 'unlock' | 'token'>,
+  { puts, warmUp = 0, signal }: ContenderOptions,
   onTurn: (turn: Turn) => void,
 ): Promise<void> {
-  const mutex = new Mutex(session, name);
   for (let turn = 0; ; turn++) {
     try {
-      await mutex.lock({ signal });
+      await lock.lock({ signal });
     } catch (error) {
       if (signal.aborted) return;
       throw error;
     }
-    const { token } = mutex;
+    const { token } = lock;
     const granted = now();
     const warm = turn >= warmUp;
     let put = 0;
@@ -56,7 +54,7 @@ export async function contend(
       put = now() - start;
     }
     const released = now();
-    if (!(await mutex.unlock())) throw new Error('expected the lock to be held to the end');
+    if (!(await lock.unlock())) throw new Error('expected the lock to be held to the end');
     onTurn({ token, granted, released, put, warm });
     if (put > 0) await sleep(HAND_OVER * put);
   }

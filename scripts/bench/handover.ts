@@ -1,76 +1,69 @@
 // Handing a lock over: from the call that releases it to the grant of the next one who waits, against a
-// raw put by the same process, in turn. Then how many hand-overs a second there can be when all want
-// the lock again at once. A process each for up to ten contenders: two cores do not carry a hundred.
+// raw put by the same process, in turn. Before that, how many hand-overs a second there can be when all
+// want the lock again at once.
 
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { build } from 'vite';
+import { Mutex } from '../../client/concurrency/index.js';
 import { type Etcd, startEtcd } from '../lib/etcd.js';
 import { Peer } from '../lib/peer.js';
-import { Program } from '../lib/program.js';
+import { Program, type Stream } from '../lib/program.js';
 import type { Bench, Case, Row } from './case.js';
-import { type ContenderOptions, contend, handOvers, rawPut, type Turn } from './contender.js';
-import { rawHandOver } from './handover-floor.js';
-import { inTurn, median, quantile, ratio } from './measure.js';
+import { type ContenderOptions, contend, handOvers, type Turn } from './contender.js';
+import { temporaryFolder } from './folder.js';
+import { quantile, ratio } from './measure.js';
+import { RawLock } from './raw-lock.js';
 
 export const handover: Case = {
   about: 'from a release to the next grant, among contenders for one lock',
   async *run(bench) {
     await using server = await startEtcd();
-    yield await floor(server, bench);
     for (const count of [2, 10, 100]) {
       yield* measure(bench, `${count} contenders`, (load) => inOneProcess(server, count, load));
     }
-    for (const count of [2, 10]) {
-      yield* measure(bench, `${count} processes`, (load) => inProcesses(server, count, load));
+    await using folder = await temporaryFolder();
+    const worker = await buildWorker(folder.path);
+    for (const count of [2, 10, 100]) {
+      yield* measure(bench, `${count} processes`, (load) =>
+        inProcesses(server, worker, count, load),
+      );
     }
   },
 };
 
-/** How contenders are to behave, and who hears of their turns. */
-type Load = Required<ContenderOptions> & { readonly onTurn: (turn: Turn) => void };
+const locks = { raw: RawLock, mutex: Mutex };
+
+/** What they contend for, how they are to behave, and who hears of their turns. */
+type Load = Required<ContenderOptions> & {
+  readonly kind: keyof typeof locks;
+  readonly name: string;
+  readonly onTurn: (turn: Turn) => void;
+};
 type Contention = (load: Load) => Promise<void>;
 
 /** Raw puts in whose time one who left is back in the queue. */
 const PUTS = 15;
 /** Turns of each process until Node has compiled what is measured. */
 const WARM_UP = 500;
+/** The same of all processes together: with more of them there is not the time to warm up each. */
+const WARM_UP_OF_ALL = 3000;
+/** Hand-overs that are counted: when all want the lock again at once, and at a pace. */
+const [BUSY, PACED] = [300, 120];
 /**
  * Milliseconds. etcd serves watches that it has set aside every 100: of those who wait for that, three
  * in four wait longer than this.
  */
 const STALL = 25;
 
-/** How much of a hand-over is etcd's: the same calls, raw. */
-async function floor({ endpoints }: Etcd, { scale, signal }: Bench): Promise<Row> {
-  await using peer = await Peer.connect(endpoints);
-  const session = await peer.session();
-  const contestants = {
-    raw: () => rawHandOver(peer.etcd),
-    put: () => rawPut(session),
-  };
-  const rounds = Math.ceil(300 * scale);
-  const warmUp = Math.ceil(WARM_UP * scale);
-  const { raw, put } = await inTurn(contestants, { rounds, warmUp, signal });
-  return {
-    what: 'hand-over, the same by raw calls, p50',
-    value: median(raw),
-    unit: 'ms',
-    against: { what: 'a raw put', value: median(put), ratio: ratio(raw, put) },
-  };
-}
-
 async function* measure(bench: Bench, who: string, contention: Contention): AsyncIterable<Row> {
-  const paced = await turnsOf(contention, `${who}, paced`, PUTS, 120, bench);
+  const floor = await turnsOf(contention, 'raw', who, bench);
+  yield comparedWithPuts(`hand-over by raw calls, ${who}`, floor.paced, 0.5);
+  const { busy, paced } = await turnsOf(contention, 'mutex', who, bench);
+  yield comparedWithPuts(`hand-over, ${who}`, paced, 0.5, { atMost: 2.5 });
+  yield comparedWithPuts(`hand-over, ${who}`, paced, 0.99);
   const times = handOvers(paced);
-  const puts = paced.slice(0, -1).map(({ put }) => put);
-  const row = (part: number, aim?: { atMost: number }) => {
-    const value = quantile(times, part);
-    const theirs = quantile(puts, part);
-    const quotient = part === 0.5 ? ratio(times, puts) : value / theirs;
-    const against = { what: 'a raw put', value: theirs, ratio: quotient, ...(aim && { aim }) };
-    return { what: `hand-over, ${who}, p${part * 100}`, value, unit: 'ms', against } as const;
-  };
-  yield row(0.5, { atMost: 2.5 });
-  yield row(0.99);
+  const puts = putsOf(paced);
   const [slowest, limit] = [Math.max(...times), Math.max(...puts) + STALL];
   yield {
     what: `hand-over, ${who}, the slowest`,
@@ -83,63 +76,118 @@ async function* measure(bench: Bench, who: string, contention: Contention): Asyn
       aim: { atMost: 1 },
     },
   };
-
-  const busy = await turnsOf(contention, `${who}, busy`, 0, 300, bench);
-  const count = handOvers(busy).length;
-  const first = busy[0]?.granted ?? Number.NaN;
-  const last = busy.at(-1)?.granted ?? Number.NaN;
-  yield { what: `hand-overs, ${who}`, value: (count * 1000) / (last - first), unit: '/s' };
+  const [first, last] = [busy[0]?.granted ?? Number.NaN, busy.at(-1)?.granted ?? Number.NaN];
+  const perSecond = ((busy.length - 1) * 1000) / (last - first);
+  yield { what: `hand-overs, ${who}`, value: perSecond, unit: '/s' };
 }
 
-/** So many turns in the order of their grants, from when all contenders have had their warm-up. */
+/** Of the hand-overs and the puts, that so large a part of all took no longer. */
+function comparedWithPuts(
+  what: string,
+  turns: readonly Turn[],
+  part: number,
+  aim?: { atMost: number },
+): Row {
+  const [times, puts] = [handOvers(turns), putsOf(turns)];
+  const [value, theirs] = [quantile(times, part), quantile(puts, part)];
+  const quotient = part === 0.5 ? ratio(times, puts) : value / theirs;
+  return {
+    what: `${what}, p${part * 100}`,
+    value,
+    unit: 'ms',
+    against: { what: 'a raw put', value: theirs, ratio: quotient, ...(aim && { aim }) },
+  };
+}
+
+/** The put before each hand-over. */
+function putsOf(turns: readonly Turn[]): number[] {
+  return turns.slice(0, -1).map(({ put }) => put);
+}
+
+/**
+ * In the order of their grants: the last turns before the first contender has had its warm-up, and
+ * turns from when all of them have had it.
+ */
 async function turnsOf(
   contention: Contention,
-  name: string,
-  puts: number,
-  count: number,
+  kind: Load['kind'],
+  who: string,
   { scale, signal }: Bench,
-): Promise<Turn[]> {
-  let turns: Turn[] = [];
+): Promise<{ busy: Turn[]; paced: Turn[] }> {
+  const turns: Turn[] = [];
   const enough = new AbortController();
+  let paced = 0;
   const onTurn = (turn: Turn): void => {
-    if (turn.warm) turns.push(turn);
-    else turns = [];
-    if (turns.length > count * scale) enough.abort();
+    turns.push(turn);
+    paced = turn.warm ? paced + 1 : 0;
+    if (paced > PACED * scale) enough.abort();
   };
+  const warmUp = Math.ceil((WARM_UP + BUSY) * scale);
   const ends = AbortSignal.any([signal, enough.signal]);
-  await contention({ name, puts, warmUp: Math.ceil(WARM_UP * scale), signal: ends, onTurn });
+  const name = `${who}, ${kind}`;
+  await contention({ kind, name, puts: PUTS, warmUp, signal: ends, onTurn });
   signal.throwIfAborted();
-  return turns.sort((a, b) => a.granted - b.granted);
+  turns.sort((a, b) => a.granted - b.granted);
+  // A look at all of them too.
+  handOvers(turns);
+  const warm = turns.findIndex((turn) => turn.warm);
+  return {
+    busy: turns.slice(Math.max(0, warm - 1 - Math.ceil(BUSY * scale)), warm),
+    paced: turns.slice(turns.findLastIndex((turn) => !turn.warm) + 1),
+  };
 }
 
-async function inOneProcess({ endpoints }: Etcd, count: number, load: Load): Promise<void> {
+async function inOneProcess(
+  { endpoints }: Etcd,
+  count: number,
+  { kind, name, onTurn, ...load }: Load,
+): Promise<void> {
   await using peer = await Peer.connect(endpoints);
   const sessions = await Promise.all(Array.from({ length: count }, () => peer.session()));
   const options = { ...load, warmUp: Math.ceil(load.warmUp / count) };
-  await Promise.all(sessions.map((session) => contend(session, options, load.onTurn)));
+  await Promise.all(
+    sessions.map((session) => contend(session, new locks[kind](session, name), options, onTurn)),
+  );
 }
 
-/** They begin as each of them comes up: a turn counts from when all have had one. */
-async function inProcesses({ endpoints }: Etcd, count: number, load: Load): Promise<void> {
-  const worker = fileURLToPath(new URL('handover-worker.ts', import.meta.url));
-  const options = [load.name, `${load.puts}`, `${load.warmUp}`];
-  const args = ['--import', 'tsx', worker, endpoints[0] ?? '', ...options];
-  const waitedFor = new Set(Array.from({ length: count }, (_, i) => i));
-  const programs = Array.from({ length: count }, (_, i) =>
-    Program.start(process.execPath, args, {
-      onLine(line) {
-        waitedFor.delete(i);
-        const turn = JSON.parse(line);
-        if (waitedFor.size === 0) load.onTurn({ ...turn, token: BigInt(turn.token) });
-      },
-    }),
-  );
+/** In one file of JavaScript: to compile a hundred times what a hundred processes run takes minutes. */
+async function buildWorker(outDir: string): Promise<string> {
+  const ssr = fileURLToPath(new URL('handover-worker.ts', import.meta.url));
+  await build({ configFile: false, logLevel: 'warn', build: { ssr, outDir, target: 'node20' } });
+  return join(outDir, 'handover-worker.js');
+}
+
+/** All contend from when the last of them is ready. */
+async function inProcesses(
+  { endpoints }: Etcd,
+  worker: string,
+  count: number,
+  { kind, name, puts, warmUp, signal, onTurn }: Load,
+): Promise<void> {
+  const turns = Math.min(warmUp, Math.ceil(WARM_UP_OF_ALL / count));
+  const args = [worker, endpoints[0] ?? '', kind, name, `${puts}`, `${turns}`];
+  const onLine = (line: string, stream: Stream) => {
+    if (stream === 'stderr' || line === 'ready') return;
+    const turn = JSON.parse(line);
+    onTurn({ ...turn, token: BigInt(turn.token) });
+  };
+  const programs: Program[] = [];
   try {
+    // Not all at once: each has five seconds to connect.
+    while (programs.length < count) {
+      signal.throwIfAborted();
+      const wave = Array.from({ length: Math.min(4, count - programs.length) }, () =>
+        Program.start(process.execPath, args, { onLine }),
+      );
+      programs.push(...wave);
+      await Promise.all(wave.map((program) => program.line('ready')));
+    }
     const ended = programs.map(async (program) => {
       const { code } = await program.exited;
       if (code !== 0) throw new Error(`a contender failed: ${program.stderr}`);
     });
-    await Promise.race([aborted(load.signal), ...ended]);
+    for (const program of programs) program.write('go\n');
+    await Promise.race([aborted(signal), ...ended]);
     for (const program of programs) program.end();
     await Promise.all(ended);
   } finally {

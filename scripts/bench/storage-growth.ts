@@ -6,9 +6,10 @@ import { LmdbStore } from '../../storage/stores/lmdb.js';
 import { MemoryStore } from '../../storage/stores/memory.js';
 import type { Store } from '../../storage/stores/store.js';
 import type { Case } from './case.js';
+import { temporaryFolder } from './folder.js';
 import { inTurn, median, ratio } from './measure.js';
 import { inTurns } from './storage-load.js';
-import { requestsOf, startOurs, temporaryFolder } from './storage-servers.js';
+import { requestsOf, startOurs } from './storage-servers.js';
 
 /** Updates in one round. */
 const UPDATES = 10_000;

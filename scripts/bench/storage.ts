@@ -1,21 +1,14 @@
 // Storage under load, each rule and each store: on the memory store against the floor, a bare
 // node:http server that parses the same bodies and sends them back, and against the Express app that
-// most would write; any other rule or store against upstream's own. Not every rule on every store: a
-// rule never sees the store. One connection tells the time of a request, 32 tell the rate.
+// most would write; any other rule or store against upstream's own, the memory store with `equal`. One
+// connection tells the time of a request, 32 tell the rate.
 
 import { type Etcd, startEtcd } from '../lib/etcd.js';
 import type { Case, Row } from './case.js';
+import { expectDisk, temporaryFolder } from './folder.js';
 import { median, ratio } from './measure.js';
 import { inTurns, type Load } from './storage-load.js';
-import {
-  expectDisk,
-  OPS,
-  requestsOf,
-  startOurs,
-  startRival,
-  takeLock,
-  temporaryFolder,
-} from './storage-servers.js';
+import { OPS, requestsOf, startOurs, startRival, takeLock } from './storage-servers.js';
 
 const MANY = 32;
 
@@ -42,7 +35,7 @@ export const storage: Case = {
         yield p99(what, connections, loads.ours);
       }
     }
-    for (const [name, argsIn] of Object.entries(others(etcd))) {
+    for (const [name, argsIn] of others(etcd)) {
       await using folder = await temporaryFolder();
       await using other = await startOurs(token, argsIn(folder.path), bench);
       for (const op of OPS) {
@@ -60,7 +53,7 @@ export const storage: Case = {
     }
     await using folder = await temporaryFolder();
     await expectDisk(folder.path);
-    await using lmdb = await startOurs(token, others(etcd)['lmdb, equal'](folder.path), bench);
+    await using lmdb = await startOurs(token, ['--store', 'lmdb', '--data', folder.path], bench);
     const { port } = lmdb;
     const loads = await inTurns(
       {
@@ -82,16 +75,22 @@ export const storage: Case = {
   },
 };
 
-/** By the name of rule and store; the options, given a folder. */
-const others = ({ endpoints }: Etcd) => {
+/** The options of all but upstream's own, given a folder. */
+function others({ endpoints }: Etcd): [name: string, args: (folder: string) => string[]][] {
   const etcd = ['--endpoints', endpoints.join()];
-  return {
-    'memory, monotonic': () => ['--fence', 'monotonic'],
-    'memory, holder': () => ['--fence', 'holder', ...etcd],
-    'lmdb, equal': (folder: string) => ['--store', 'lmdb', '--data', folder],
-    'etcd, equal': () => ['--store', 'etcd', ...etcd],
-  } satisfies Record<string, (folder: string) => string[]>;
-};
+  return (['memory', 'lmdb', 'etcd'] as const).flatMap((store) =>
+    (['equal', 'monotonic', 'holder'] as const)
+      .filter((fence) => store !== 'memory' || fence !== 'equal')
+      .map((fence) => [
+        `${store}, ${fence}`,
+        (folder) => [
+          ...['--store', store, '--fence', fence],
+          ...(store === 'lmdb' ? ['--data', folder] : []),
+          ...(store === 'etcd' || fence === 'holder' ? etcd : []),
+        ],
+      ]),
+  );
+}
 
 type Aims = { rate?: Aim; time?: Aim };
 type Aim = NonNullable<Row['against']>['aim'];

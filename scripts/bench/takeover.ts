@@ -4,12 +4,13 @@
 
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Mutex } from '../../client/concurrency/index.js';
+import { Mutex } from '../../client/concurrency/index.js';
 import { type Etcd, startEtcd } from '../lib/etcd.js';
 import { Peer, startPeer } from '../lib/peer.js';
 import type { Case } from './case.js';
 import { rawPut } from './contender.js';
 import { inTurn, median, quantile, ratio } from './measure.js';
+import { RawLock } from './raw-lock.js';
 
 export const takeover: Case = {
   about: "from the end of a holder's lease to the next grant",
@@ -19,11 +20,12 @@ export const takeover: Case = {
     await using other = await Peer.connect(server.endpoints);
     const own = await peer.session();
     const contestants = {
-      revoked: () => afterRevocation(peer, other),
+      revoked: () => afterRevocation(peer, other, Mutex, signal),
+      raw: () => afterRevocation(peer, other, RawLock, signal),
       put: () => rawPut(own),
     };
     const rounds = Math.ceil(200 * scale);
-    const { revoked, put } = await inTurn(contestants, { rounds, warmUp: rounds, signal });
+    const { revoked, raw, put } = await inTurn(contestants, { rounds, warmUp: rounds, signal });
     for (const part of [0.5, 0.99]) {
       const [value, theirs] = [quantile(revoked, part), quantile(put, part)];
       const against = { what: 'a raw put', value: theirs, ratio: value / theirs };
@@ -35,6 +37,12 @@ export const takeover: Case = {
         against: part === 0.5 ? { ...against, ...aim } : against,
       };
     }
+    yield {
+      what: 'the same to a waiter by raw calls, p50',
+      value: median(raw),
+      unit: 'ms',
+      against: { what: 'a raw put', value: median(put), ratio: ratio(raw, put) },
+    };
 
     const ends: number[] = [];
     const grants: number[] = [];
@@ -60,10 +68,16 @@ export const takeover: Case = {
 /** Milliseconds after which one who has joined a queue waits to be told. */
 const SETTLED = 20;
 
-async function afterRevocation(peer: Peer, other: Peer): Promise<number> {
-  const [holder, waiter] = [await other.mutex('revoke'), await peer.mutex('revoke')];
+async function afterRevocation(
+  peer: Peer,
+  other: Peer,
+  Lock: typeof Mutex | typeof RawLock,
+  signal: AbortSignal,
+): Promise<number> {
+  const [holder, session] = [await other.mutex('revoke'), await peer.session()];
+  const waiter = new Lock(session, 'revoke');
   await holder.lock();
-  const waiting = waiter.lock();
+  const waiting = waiter.lock({ signal });
   await peer.untilQueued('revoke', 2);
   await sleep(SETTLED);
   const start = performance.now();
@@ -71,8 +85,9 @@ async function afterRevocation(peer: Peer, other: Peer): Promise<number> {
   await waiting;
   const time = performance.now() - start;
   await revoking;
-  await expectAlone(peer, waiter);
-  await Promise.all([holder, waiter].map(({ session }) => session.close()));
+  await expectAlone(peer, 'revoke', waiter.token);
+  await waiter.unlock();
+  await Promise.all([holder.session, session].map((one) => one.close()));
   return time;
 }
 
@@ -94,7 +109,7 @@ async function afterKill({ endpoints }: Etcd, peer: Peer, name: string) {
     const start = performance.now();
     holder.signal('SIGKILL');
     const [ended, granted] = await Promise.all([ending, waiting]);
-    await expectAlone(peer, waiter);
+    await expectAlone(peer, name, waiter.token);
     await waiter.session.close();
     return { ended: ended - start, granted: granted - start };
   } finally {
@@ -102,9 +117,9 @@ async function afterKill({ endpoints }: Etcd, peer: Peer, name: string) {
   }
 }
 
-async function expectAlone(peer: Peer, { name, key, token }: Mutex): Promise<void> {
+async function expectAlone(peer: Peer, name: string, token: bigint): Promise<void> {
   const [first, ...others] = await peer.queue(name);
-  if (first?.key !== key || first.revision !== token || others.length > 0) {
+  if (first?.revision !== token || others.length > 0) {
     throw new Error('expected the one who took over to be alone');
   }
 }

@@ -1,7 +1,7 @@
 // What waiters cost, one to a thousand for one lock in one process: the work of a hand-over must not grow
 // with those it is not for. What etcd does, it says itself in its metrics. Their memory: see memory.ts.
 
-import type { Session } from '../../client/concurrency/index.js';
+import { Mutex, type Session } from '../../client/concurrency/index.js';
 import { type Etcd, startEtcd } from '../lib/etcd.js';
 import { Peer } from '../lib/peer.js';
 import type { Case, Row } from './case.js';
@@ -59,12 +59,14 @@ async function measure(
   // Enough of them, or one has failed.
   const stop = new AbortController();
   const ends = AbortSignal.any([signal, stop.signal]);
-  const options = { name, puts: 0, signal: ends };
+  const options = { puts: 0, signal: ends };
   const contending: Promise<void>[] = [];
   const untilTurns = (least: number) => until(`${least} turns`, () => turns.length >= least, ends);
   try {
     for (const session of sessions) {
-      const contender = contend(session, options, (turn) => turns.push(turn));
+      const contender = contend(session, new Mutex(session, name), options, (turn) =>
+        turns.push(turn),
+      );
       contender.catch((error) => stop.abort(error));
       contending.push(contender);
       if (contending.length % AT_ONCE > 0 && contending.length < sessions.length) continue;
