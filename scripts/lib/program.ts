@@ -1,6 +1,7 @@
 // A child process whose lines can be awaited, on pipes or under a real pseudo-terminal, and the
 // two programs of this package started that way. A child leads its own process group, so that
-// ending it ends what it started; ETCD_* and ETCDCTL_* variables of the user do not reach it.
+// ending it ends what it started; ETCD_* and ETCDCTL_* variables of the user do not reach it, and
+// what Node would keep of its compiled code for the next time is not kept.
 
 import { spawn } from 'node:child_process';
 import { constants } from 'node:os';
@@ -278,7 +279,8 @@ function startNode(script: string, args: string[], options: ProgramOptions): Pro
 
 function environment(extra: ProgramOptions['env']): NodeJS.ProcessEnv {
   const inherited = Object.entries(process.env).filter(([name]) => !/^ETCD(CTL)?_/.test(name));
-  const all = Object.entries({ ...Object.fromEntries(inherited), ...extra });
+  const own = { NODE_DISABLE_COMPILE_CACHE: '1', ...extra };
+  const all = Object.entries({ ...Object.fromEntries(inherited), ...own });
   return Object.fromEntries(all.filter(([, value]) => value !== undefined));
 }
 
