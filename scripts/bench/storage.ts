@@ -26,7 +26,7 @@ export const storage: Case = {
         const under = (port: number) => ({ port, requests });
         const loads = await inTurns(
           { ours: under(ours.port), bare: under(bare.port), express: under(express.port) },
-          7,
+          21,
           bench,
         );
         const what = `memory, equal: ${op}`;
