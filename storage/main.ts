@@ -194,14 +194,14 @@ function readTls({ tlsCert, tlsKey }: Flags) {
 
 /** Without a format: only what was not understood or failed, in its own words. */
 function logger(format: keyof typeof formats | undefined): (outcome: Outcome) => void {
-  const print = (line: string) => {
+  const print = (line: () => string) => {
     // While nobody reads what was logged before, the rest is not kept.
-    if (!process.stdout.writableNeedDrain) console.log(line);
+    if (!process.stdout.writableNeedDrain) console.log(line());
   };
   return (outcome) => {
     const { result, reason } = outcome;
-    if (format !== undefined) print(formats[format](outcome));
-    else if (result === 'failed' || result === 'invalid') print(printable(reason));
+    if (format !== undefined) print(() => formats[format](outcome));
+    else if (result === 'failed' || result === 'invalid') print(() => printable(reason));
   };
 }
 

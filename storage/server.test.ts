@@ -200,6 +200,26 @@ describe('pipelined requests of all clients together', () => {
       await once(socket, 'data');
     }
   });
+
+  it('no longer count when their clients have gone', async () => {
+    let asked = 0;
+    const more = new EventEmitter();
+    const server = await start((req, res) => {
+      asked++;
+      if (req.url === '/answer') res.end('answer');
+      more.emit('asked');
+    });
+    for (let client = 1; client <= 6; client++) {
+      const socket = await dial(server);
+      socket.write(GET.repeat(900));
+      while (asked < client * 900) await once(more, 'asked');
+      socket.destroy();
+    }
+    const socket = await dial(server);
+    const request = GET.replace('/', '/answer');
+    socket.write(request.repeat(4) + request.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
+    expect((await text(socket)).match(/\r\n\r\nanswer/g)).toHaveLength(5);
+  });
 });
 
 describe('a connection from where another one was cut a moment ago', () => {

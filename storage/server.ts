@@ -118,7 +118,11 @@ export class HttpServer {
 
   #keep(socket: Socket, connection: Connection): void {
     this.#connections.set(socket, connection);
-    socket.once('close', () => this.#connections.delete(socket));
+    socket.once('close', () => {
+      this.#connections.delete(socket);
+      // Of pipelined requests only the first one's answer says that it is over.
+      this.#owed -= connection.owed.splice(0).length;
+    });
   }
 
   /** Ends the connection that has kept the server waiting the longest, if any does. */
@@ -144,8 +148,10 @@ export class HttpServer {
     const most = ++this.#owed > OWED_BY_ALL ? 1 : OWED;
     if (owed.push(res) > most) socket.destroy();
     res.on('close', () => {
+      const place = owed.indexOf(res);
+      if (place < 0) return;
       this.#owed--;
-      owed.splice(owed.indexOf(res), 1);
+      owed.splice(place, 1);
       connection.answered = ++this.#answers;
       if (this.#closing && owed.length === 0) {
         // A client that is still sending must get to read the answer.
