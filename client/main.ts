@@ -3,7 +3,9 @@
 
 import { readFileSync } from 'node:fs';
 import module, { createRequire } from 'node:module';
-import { constants } from 'node:os';
+import { constants, homedir } from 'node:os';
+import { join } from 'node:path';
+import { env } from 'node:process';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { readAuthToken } from './auth-token.js';
 import { addConnectOptions, type ConnectFlags, connectOptions } from './connect-options.js';
@@ -62,8 +64,10 @@ async function main(given: string | undefined, flags: Flags, command: Command) {
   // A terminal that is gone must not keep the lock from being released.
   process.stderr.on('error', () => {});
   try {
-    // From Node.js 22.1 on: what is loaded next need not be compiled each time.
-    (module as { enableCompileCache?: () => void }).enableCompileCache?.();
+    // From Node.js 22.1 on: what is loaded next need not be compiled each time. Not in the system's
+    // temporary folder, where Node would run what another user has put there first.
+    const { enableCompileCache } = module as { enableCompileCache?: (folder: string) => void };
+    enableCompileCache?.(join(env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'etcd-fenced-lock'));
     // Loaded by need: --help does without all that talks to etcd.
     const { run } = await import('./run.js');
     const well = await run(

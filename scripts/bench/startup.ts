@@ -14,7 +14,7 @@ export const startup: Case = {
     await using etcd = await startEtcd();
     await using folder = await temporaryFolder();
     // As its users have it, where Node keeps compiled code.
-    const env = { NODE_DISABLE_COMPILE_CACHE: undefined, TMPDIR: folder.path };
+    const env = { NODE_DISABLE_COMPILE_CACHE: undefined, XDG_CACHE_HOME: folder.path };
     await using storage = await startStorage(['--fence', 'monotonic']);
     const places = ['--endpoints', etcd.endpoints.join(), '--storage', storage.url];
     const write = [client, '2', '--token', 'revision', ...places];
