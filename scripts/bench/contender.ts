@@ -21,7 +21,7 @@ export type Turn = {
 export type ContenderOptions = {
   /** Raw puts to make before the release. */
   readonly puts: number;
-  /** Turns to have first, without puts, until Node has compiled what is measured. Default 0. */
+  /** Turns to have first, after as many puts, until Node has compiled what is measured. Default 0. */
   readonly warmUp?: number;
   /** Ends it, but not a turn that has begun. */
   readonly signal: AbortSignal;
@@ -37,6 +37,7 @@ export async function contend(
   { puts, warmUp = 0, signal }: ContenderOptions,
   onTurn: (turn: Turn) => void,
 ): Promise<void> {
+  for (let i = 0; i < warmUp && puts > 0; i++) await rawPut(session);
   for (let turn = 0; ; turn++) {
     try {
       await lock.lock({ signal });

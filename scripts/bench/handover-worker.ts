@@ -11,9 +11,9 @@ const [endpoint = '', kind, name = '', puts, warmUp] = process.argv.slice(2);
 await using peer = await Peer.connect([endpoint]);
 const session = await peer.session();
 const stop = new AbortController();
-console.log('ready');
-await once(process.stdin, 'data');
 process.stdin.on('end', () => stop.abort());
+console.log('ready');
+await once(process.stdin, 'data', { signal: stop.signal });
 const lock = new (kind === 'raw' ? RawLock : Mutex)(session, name);
 const options = { puts: Number(puts), warmUp: Number(warmUp), signal: stop.signal };
 await contend(session, lock, options, (turn) => {

@@ -128,7 +128,7 @@ async function turnsOf(
   await contention({ kind, name, puts: PUTS, warmUp, signal: ends, onTurn });
   signal.throwIfAborted();
   turns.sort((a, b) => a.granted - b.granted);
-  // A look at all of them too.
+  // All of them have to exclude each other.
   handOvers(turns);
   const warm = turns.findIndex((turn) => turn.warm);
   return {

@@ -1,4 +1,4 @@
-// The floor beneath a lock: no more than the calls that a fair one takes, raw with etcd3. The holder
+// The floor beneath a hand-over: no more than the calls that a fair one takes, raw with etcd3. The holder
 // deletes its key; the one who waits hears of it by its watch, and looks whether anybody is left before
 // it. It survives nothing that goes wrong.
 
@@ -21,7 +21,7 @@ export class RawLock {
     this.#key = Buffer.from(`${this.#prefix}${session.leaseId.toString(16)}`);
   }
 
-  async lock({ signal }: { signal: AbortSignal }): Promise<void> {
+  async lock({ signal = new AbortController().signal } = {}): Promise<void> {
     signal.throwIfAborted();
     const { etcd, leaseId } = this.#session;
     const put = { key: this.#key, value: Buffer.from(''), lease: String(leaseId) };
@@ -32,6 +32,8 @@ export class RawLock {
       const watcher = await etcd.watch().key(ahead).create();
       this.#watchers.push(watcher);
       const deleted = once(watcher, 'delete');
+      // Nobody waits for it if the next look differs.
+      deleted.catch(() => {});
       // Otherwise the wait could be for what was deleted before.
       if ((await this.#look())?.equals(ahead)) {
         await until(signal, deleted).catch(async (error) => {

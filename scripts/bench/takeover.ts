@@ -20,8 +20,8 @@ export const takeover: Case = {
     await using other = await Peer.connect(server.endpoints);
     const own = await peer.session();
     const contestants = {
-      revoked: () => afterRevocation(peer, other, Mutex, signal),
-      raw: () => afterRevocation(peer, other, RawLock, signal),
+      revoked: () => afterRevocation(peer, other, Mutex),
+      raw: () => afterRevocation(peer, other, RawLock),
       put: () => rawPut(own),
     };
     const rounds = Math.ceil(200 * scale);
@@ -72,12 +72,11 @@ async function afterRevocation(
   peer: Peer,
   other: Peer,
   Lock: typeof Mutex | typeof RawLock,
-  signal: AbortSignal,
 ): Promise<number> {
   const [holder, session] = [await other.mutex('revoke'), await peer.session()];
   const waiter = new Lock(session, 'revoke');
   await holder.lock();
-  const waiting = waiter.lock({ signal });
+  const waiting = waiter.lock();
   await peer.untilQueued('revoke', 2);
   await sleep(SETTLED);
   const start = performance.now();
