@@ -5,6 +5,7 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import { isIPv4 } from 'node:net';
 
 export type GuardOptions = {
   /** A host name that is right on loopback too, besides `localhost` and the addresses. */
@@ -42,11 +43,11 @@ function isLoopback(address = '::1'): boolean {
 
 function isLocalName(header: string | undefined, host: string): boolean {
   // Before HTTP/1.1 there was none; no browser speaks that.
-  if (header === undefined || LOCAL.test(header)) return true;
-  return header.replace(/:\d*$/, '').toLowerCase() === host;
+  if (header === undefined) return true;
+  const name = header.replace(/:\d*$/, '').toLowerCase();
+  if (name === '[::1]' || name === 'localhost' || name === host) return true;
+  return isIPv4(name) && isLoopback(name);
 }
-
-const LOCAL = /^(localhost|\[::1\]|127(\.\d{1,3}){3})(:\d*)?$/i;
 
 /** Whether a browser says that it was a page of another origin that asked. */
 function isForeign({ method, headers }: IncomingMessage): boolean {
