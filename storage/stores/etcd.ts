@@ -312,10 +312,8 @@ function entryIn({ text }: Seen): Entry | undefined {
   if (text === undefined) return undefined;
   const entry = tryDecode(text);
   if (entry) return entry;
-  // By way of bytes: a text that is a piece of a big one keeps the big one in memory.
-  const head = Buffer.from(text.slice(0, 40)).toString();
   throw new SyntaxError(
-    `its value in etcd was not put there by storage: "${head}"; delete it or give storage a prefix of its own`,
+    `its value in etcd was not put there by storage: "${text.slice(0, 40)}"; delete it or give storage a prefix of its own`,
   );
 }
 
