@@ -46,8 +46,8 @@ type Contention = (load: Load) => Promise<void>;
 const PUTS = 15;
 /** Turns of each process until Node has compiled what is measured. */
 const WARM_UP = 500;
-/** The same of all processes together: with more of them there is not the time to warm up each. */
-const WARM_UP_OF_ALL = 3000;
+/** With more processes than this there is not the time for the whole warm-up of each. */
+const WARM = 4;
 /** Hand-overs that are counted: when all want the lock again at once, and at a pace. */
 const [BUSY, PACED] = [300, 120];
 /**
@@ -164,7 +164,7 @@ async function inProcesses(
   count: number,
   { kind, name, puts, warmUp, signal, onTurn }: Load,
 ): Promise<void> {
-  const turns = Math.min(warmUp, Math.ceil(WARM_UP_OF_ALL / count));
+  const turns = Math.ceil(warmUp * Math.min(1, WARM / count));
   const args = [worker, endpoints[0] ?? '', kind, name, `${puts}`, `${turns}`];
   const onLine = (line: string, stream: Stream) => {
     if (stream === 'stderr' || line === 'ready') return;

@@ -1,13 +1,12 @@
 // An uncontended lock and unlock. The floor is the two transactions that they make, sent raw with etcd3;
 // etcd3's own Lock grants a lease for each lock and revokes it, and so makes three calls.
 
-import type { IRangeRequest } from 'etcd3';
-import { Mutex, type Session } from '../../client/concurrency/index.js';
-import { rangeOf } from '../../client/concurrency/queue.js';
+import { Mutex } from '../../client/concurrency/index.js';
 import { startEtcd } from '../lib/etcd.js';
 import { Peer } from '../lib/peer.js';
 import type { Case, Row } from './case.js';
 import { inTurn, median, ratio } from './measure.js';
+import { RawLock } from './raw-lock.js';
 
 export const lock: Case = {
   about: 'lock + unlock when nobody else wants the lock',
@@ -17,7 +16,7 @@ export const lock: Case = {
     const { etcd } = peer;
     const session = await peer.session();
     const mutex = new Mutex(session, 'mutex');
-    const raw = new RawLock(session, 'raw/');
+    const raw = new RawLock(session, 'raw');
     const contestants = {
       mutex: async () => {
         await mutex.lock();
@@ -62,40 +61,3 @@ export const lock: Case = {
     }
   },
 };
-
-/** What a lock is on the wire, and nothing else: no waiting, no trying again, nothing looked after. */
-class RawLock {
-  readonly #session: Session;
-  readonly #key: Buffer;
-  readonly #newest: IRangeRequest;
-  #revision = '0';
-
-  constructor(session: Session, prefix: string) {
-    this.#session = session;
-    this.#key = Buffer.from(prefix + session.leaseId.toString(16));
-    const order = { sort_target: 'Create', sort_order: 'Descend', limit: 2 } as const;
-    this.#newest = { ...rangeOf(prefix), ...order };
-  }
-
-  async lock(): Promise<void> {
-    const key = this.#key;
-    const { etcd, leaseId } = this.#session;
-    const answer = await etcd.kv.txn({
-      compare: [{ key, target: 'Create', result: 'Equal', create_revision: '0' }],
-      success: [
-        { request_put: { key, value: Buffer.from(''), lease: String(leaseId) } },
-        { request_range: this.#newest },
-      ],
-    });
-    this.#revision = answer.header.revision;
-  }
-
-  async unlock(): Promise<void> {
-    const key = this.#key;
-    const create_revision = this.#revision;
-    await this.#session.etcd.kv.txn({
-      compare: [{ key, target: 'Create', result: 'Equal', create_revision }],
-      success: [{ request_delete_range: { key } }],
-    });
-  }
-}
