@@ -7,6 +7,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 /** 1 MiB. */
 export const BODY_LIMIT = 2 ** 20;
 
+type Body = Buffer | 'too large' | 'busy' | 'aborted';
+
 const EMPTY = Buffer.alloc(0);
 
 export class BodyReader {
@@ -25,10 +27,7 @@ export class BodyReader {
    * The rest of such a body, or of one that is too large, is thrown away as it arrives, so that a
    * client that is still sending gets to read the answer; the server's request timeout ends that.
    */
-  read(
-    req: IncomingMessage,
-    res: ServerResponse,
-  ): Promise<Buffer | 'too large' | 'busy' | 'aborted'> {
+  read(req: IncomingMessage, res: ServerResponse): Promise<Body> {
     return new Promise((resolve) => {
       // One buffer that doubles: a list of one-byte chunks would take a hundred times their size.
       // Most bodies are one chunk, and that one is kept as it is.
@@ -48,7 +47,7 @@ export class BodyReader {
         if (body !== chunk) chunk.copy(body, size);
         size = end;
       };
-      const settle = (how: Buffer | 'too large' | 'busy' | 'aborted') => {
+      const settle = (how: Body) => {
         reading = false;
         this.#unfinished.delete(giveUp);
         resolve(how);

@@ -41,6 +41,7 @@ export async function handle(
 ): Promise<{ result: Result; fenced: boolean; response: Response }> {
   switch (request.op) {
     case 'read':
+      // Awaited, as below: a promise that is returned unawaited costs each request two more turns.
       return await read(request, service);
     case 'write':
       return answer(await fence(request, service, () => request.val), true);

@@ -3,7 +3,7 @@
 
 import { fileURLToPath } from 'node:url';
 import { startEtcd } from '../lib/etcd.js';
-import { describeExit, Program, startStorage } from '../lib/program.js';
+import { describeExit, Program, type ProgramOptions, startStorage } from '../lib/program.js';
 import type { Case } from './case.js';
 import { temporaryFolder } from './folder.js';
 import { inTurn, median, ratio } from './measure.js';
@@ -52,9 +52,11 @@ const AIMS: ReadonlyMap<string, { atMost: number }> = new Map([
   ['client --help', { atMost: 1.3 }],
 ]);
 
-type Environment = Record<string, string | undefined>;
-
-async function run(args: string[], said: RegExp, env: Environment): Promise<void> {
+async function run(
+  args: string[],
+  said: RegExp,
+  env: NonNullable<ProgramOptions['env']>,
+): Promise<void> {
   await using program = Program.start(process.execPath, args, { env });
   const exit = await program.exited;
   const output = program.stdout + program.stderr;
