@@ -7,8 +7,12 @@ import { constants, homedir } from 'node:os';
 import { join } from 'node:path';
 import { env } from 'node:process';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { readAuthToken } from './auth-token.js';
-import { addConnectOptions, type ConnectFlags, connectOptions } from './connect-options.js';
+import { readAuthToken } from '../storage/auth-token.js';
+import {
+  addConnectOptions,
+  type ConnectFlags,
+  connectOptions,
+} from './concurrency/connect-options.js';
 import { keyPress } from './key-press.js';
 import type { Mode, Options } from './run.js';
 import type { Target } from './storage-client.js';

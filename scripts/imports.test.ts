@@ -8,14 +8,14 @@ import { expect, test } from 'vitest';
 
 /** Who may import what: files without their ending, packages by name; node: everybody. */
 const ALLOWED: [from: RegExp, to: RegExp][] = [
-  // The client takes nothing of storage but the protocol (of which run takes hex() for its texts).
-  [/^client\/main$/, /^(commander|client\/(run|key-press|auth-token|connect-options))$/],
-  [/^client\/main$/, /^client\/storage-client$/],
-  [/^client\/connect-options$/, /^(commander|client\/concurrency\/(connect|endpoints))$/],
+  // The lock, which is published by itself. (Some options of etcd3 are made with cockatiel.)
+  [/^client\/concurrency\/\w/, /^(etcd3|cockatiel|client\/concurrency\/[^/]+)$/],
+  [/^client\/concurrency\/connect-options$/, /^commander$/],
+  // The client takes nothing of storage but its protocol and its token of access.
+  [/^client\/main$/, /^(commander|client\/(run|key-press|storage-client))$/],
+  [/^client\/main$/, /^(client\/concurrency\/connect-options|storage\/auth-token)$/],
   [/^client\/run$/, /^(etcd3|client\/(storage-client|concurrency\/index)|storage\/protocol)$/],
   [/^client\/storage-client$/, /^storage\/protocol$/],
-  // The lock could be published by itself. (Some options of etcd3 are made with cockatiel.)
-  [/^client\/concurrency\/\w/, /^(etcd3|cockatiel|client\/concurrency\/[^/]+)$/],
   // Storage runs one way: main, app, service, rules and store. Only main chooses a store.
   [/^storage\/\w/, /^storage\/protocol$/],
   [/^storage\/main$/, /^(commander|storage\/(app|fence|listen|outcome|stores\/[^/]+))$/],
@@ -29,9 +29,8 @@ const ALLOWED: [from: RegExp, to: RegExp][] = [
   [/^storage\/stores\/[^/]+$/, /^storage\/stores\/(store|entry)$/],
   [/^storage\/stores\/lmdb$/, /^lmdb$/],
   // Storage asks etcd by the lock's own means: its calls always end, its queue has one owner.
-  // Of the client it takes what a program needs to reach etcd and to read its token.
-  [/^storage\/main$/, /^(etcd3|storage\/lock|client\/(auth-token|connect-options))$/],
-  [/^storage\/main$/, /^client\/concurrency\/index$/],
+  [/^storage\/main$/, /^(etcd3|storage\/(lock|auth-token))$/],
+  [/^storage\/main$/, /^client\/concurrency\/(index|connect-options)$/],
   [/^storage\/lock$/, /^(storage\/service|storage\/stores\/store)$/],
   [/^storage\/lock$/, /^(etcd3|client\/concurrency\/(rpc|queue))$/],
   [/^storage\/stores\/etcd$/, /^(etcd3|client\/concurrency\/rpc)$/],
@@ -43,7 +42,7 @@ const imports = new Map(
   ['client', 'storage']
     .flatMap((folder) =>
       readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
-        .filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'))
+        .filter((name) => /(?<!\.test|\.d)\.ts$/.test(name))
         .map((name) => posix.join(folder, name.replace(/\.ts$/, ''))),
     )
     .map((file) => [file, importsOf(file)]),
@@ -57,6 +56,15 @@ test('every import runs in an allowed direction', () => {
   );
   expect(imports.size).toBeGreaterThan(10);
   expect(wrong).toEqual([]);
+});
+
+test('each layer imports only itself and those below it', () => {
+  const layers = [/^client\/concurrency\//, /^storage\//, /^client\//];
+  const layer = (file: string) => layers.findIndex((name) => name.test(file));
+  const upwards = [...imports].flatMap(([from, tos]) =>
+    tos.filter((to) => layer(to) > layer(from)).map((to) => `${from} -> ${to}`),
+  );
+  expect(upwards).toEqual([]);
 });
 
 test('no file imports itself by way of others', () => {

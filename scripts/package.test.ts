@@ -1,103 +1,112 @@
-// The package as its users get it: packed, and unpacked into an empty project that has nothing but
-// the dependencies that package.json declares.
+// The package as its users get it: packed, and installed from the registry into an empty project,
+// where its README's example is run.
 
 import { execFile } from 'node:child_process';
-import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { publint } from 'publint';
 import { formatMessage } from 'publint/utils';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, inject, test } from 'vitest';
 
 const run = promisify(execFile);
 const root = join(import.meta.dirname, '..');
+const source = join(root, 'client/concurrency');
+const [endpoint = ''] = inject('etcd');
 
 let project: string;
 let files: string[];
 
 beforeAll(async () => {
   project = await mkdtemp(join(tmpdir(), 'package-test-'));
-  const modules = join(project, 'node_modules');
-  const home = join(modules, 'etcd-fenced-lock');
-  await mkdir(home, { recursive: true });
-  const cache = ['--cache', join(project, '.npm')];
-  const args = ['pack', '--json', '--pack-destination', project, ...cache];
+  // As the README says, but for the place.
+  const args = ['pack', '--workspace', 'etcd-fenced-lock', '--json', '--pack-destination', project];
   const packed = await run('npm', args, { cwd: root });
   const [{ filename, files: list }] = JSON.parse(packed.stdout);
   files = list.map(({ path }: { path: string }) => path);
-  await run('tar', ['-xzf', join(project, filename), '-C', home, '--strip-components=1']);
-  const { dependencies } = JSON.parse(await readFile(join(home, 'package.json'), 'utf8'));
-  // @types/node stands for what a TypeScript project brings itself.
-  for (const name of [...Object.keys(dependencies), '@types/node']) {
-    await mkdir(dirname(join(modules, name)), { recursive: true });
-    await symlink(join(root, 'node_modules', name), join(modules, name));
-  }
+  await writeFile(join(project, 'package.json'), '{}');
+  await run('npm', ['install', '--prefer-offline', filename], { cwd: project });
 });
 
 afterAll(async () => {
   await rm(project, { recursive: true, force: true });
 });
 
-test('the package holds what users need and nothing else', () => {
-  expect(files).toContain('dist/client/main.js');
-  expect(files).toContain('dist/storage/main.js');
-  expect(files).toContain('dist/storage/page/script.js');
-  expect(files).toContain('dist/client/concurrency/index.d.ts');
-  const other = files.filter((file) => !/^dist\/(client|storage)\/.*\.(js|d\.ts)$/.test(file));
-  expect(other.sort()).toEqual([
-    'LICENSE',
-    'README.md',
-    'dist/client/LICENSES.md',
-    'dist/storage/page/icon.svg',
-    'dist/storage/page/index.html',
-    'dist/storage/page/style.css',
-    'package.json',
-  ]);
-  expect(files.filter((file) => /test|contract/.test(file))).toEqual([]);
+test('the package holds the lock and nothing else', async () => {
+  const other = files.filter((file) => !/^dist\/[a-z-]+\.(js|d\.ts)$/.test(file));
+  expect(other.sort()).toEqual(['CHANGELOG.md', 'LICENSE', 'README.md', 'package.json']);
+  const names = (await readdir(source)).filter((name) => /(?<!\.test)\.ts$/.test(name));
+  const built = names.flatMap((name) => ['js', 'd.ts'].map((end) => name.replace(/ts$/, end)));
+  expect(files.filter((file) => !other.includes(file)).sort()).toEqual(
+    built.map((name) => `dist/${name}`).sort(),
+  );
+  const license = (folder: string) => readFile(join(folder, 'LICENSE'), 'utf8');
+  expect(await license(source)).toBe(await license(root));
 });
 
-test('publint has nothing to say about it', async () => {
-  const { messages, pkg } = await publint({
-    pkgDir: join(project, 'node_modules/etcd-fenced-lock'),
-  });
+test('it brings at most 40 packages and 16 MB, and no program named client or storage', async () => {
+  const lock = JSON.parse(await readFile(join(project, 'node_modules/.package-lock.json'), 'utf8'));
+  const packages = Object.keys(lock.packages);
+  expect(packages).toContain('node_modules/etcd-fenced-lock');
+  expect(packages.length).toBeLessThanOrEqual(40);
+  expect(await size(join(project, 'node_modules'))).toBeLessThanOrEqual(16e6);
+  const programs = await readdir(join(project, 'node_modules/.bin'));
+  expect(programs).not.toContain('client');
+  expect(programs).not.toContain('storage');
+});
+
+test('npm and publint have nothing to say about it', async () => {
+  // In a copy: the build of this one is in use.
+  const copy = join(project, 'copy');
+  await cp(join(project, 'node_modules/etcd-fenced-lock'), copy, { recursive: true });
+  const args = ['publish', '--dry-run', '--ignore-scripts', '--json', '--loglevel', 'warn'];
+  const { stderr } = await run('npm', args, { cwd: copy });
+  expect(stderr.replace(/^.* requires you to be logged in .*\n/m, '')).toBe('');
+  const { messages, pkg } = await publint({ pkgDir: copy });
   expect(messages.map((message) => formatMessage(message, pkg ?? {}))).toEqual([]);
 });
 
-test.each([
-  ['import', 'm', "import { connect, Mutex } from 'etcd-fenced-lock';"],
-  ['require', 'c', "const { connect, Mutex } = require('etcd-fenced-lock');"],
-])('it works by %s', async (_, kind, line) => {
-  const file = join(project, `use.${kind}js`);
-  await writeFile(file, `${line} console.log(typeof connect, typeof Mutex);`);
-  const { stdout, stderr } = await run('node', [file], { cwd: project });
-  expect(stderr).toBe('');
-  expect(stdout).toBe('function function\n');
-});
+test.each(['import', 'require'])(
+  'its README’s example writes with its token, by %s',
+  async (by) => {
+    const text = await readFile(join(project, 'node_modules/etcd-fenced-lock/README.md'), 'utf8');
+    const [, example = ''] = /^```js\n(.*?)^```$/ms.exec(text) ?? [];
+    const program = example.replace('http://127.0.0.1:2379', endpoint).replace('/lock', `/${by}`);
+    const [file, lines] =
+      by === 'import'
+        ? (['example.mjs', program] as const)
+        : (['example.cjs', required(program)] as const);
+    await writeFile(join(project, file), lines);
+    const { stdout, stderr } = await run('node', [file], { cwd: project });
+    expect(stdout).toMatch(/^written with token \d+\n$/);
+    expect(stderr).toBe('');
+    // Its types are right for this kind of module, too.
+    const typed = file.replace('js', 'ts');
+    await writeFile(join(project, typed), by === 'import' ? program : wrapped(program));
+    const flags = ['--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2022'];
+    await run(
+      join(root, 'node_modules/.bin/tsc'),
+      [...flags, '--skipLibCheck', '--types', 'node', typed],
+      {
+        cwd: project,
+      },
+    ).catch((error) => expect.fail(error.stdout));
+  },
+);
 
-test('its types are right for both kinds of module', async () => {
-  const use = `
-    import { connect, type Leader, LockConflict, Mutex, Session, withLock } from 'etcd-fenced-lock';
-    export async function use(leader: Leader): Promise<bigint> {
-      const etcd = await connect({ endpoints: ['http://127.0.0.1:2379'] });
-      const session = await Session.create(etcd, { ttl: 10 });
-      const mutex: Mutex = new Mutex(session, '/lock');
-      await mutex.lock({ timeout: 1 });
-      const code: string = new LockConflict('/lock').code;
-      const length: number = await withLock(session, '/lock', {}, ({ token }) => code.length);
-      return mutex.token + leader.token + BigInt(length);
-    }`;
-  await writeFile(join(project, 'use.mts'), use);
-  await writeFile(join(project, 'use.cts'), use);
-  const flags = ['--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2022'];
-  const tsc = join(root, 'node_modules/.bin/tsc');
-  await run(tsc, [...flags, '--skipLibCheck', '--types', 'node', 'use.mts', 'use.cts'], {
-    cwd: project,
-  }).catch((error) => expect.fail(error.stdout));
-});
+/** The same as CommonJS, which has no `import` and no `await` outside of functions. */
+function required(program: string): string {
+  return wrapped(program).replace(/^import (.*) from (.*);$/m, 'const $1 = require($2);');
+}
 
-test.each(['client', 'storage'])('its program %s says what it is', async (name) => {
-  const main = join(project, 'node_modules/etcd-fenced-lock/dist', name, 'main.js');
-  const { stdout } = await run('node', [main, '--help'], { cwd: project });
-  expect(stdout).toMatch(new RegExp(`^Usage: ${name} `));
-});
+function wrapped(program: string): string {
+  return program.replace(/^(import [^;]*;)\n(.*)$/s, '$1\n(async () => {$2})();');
+}
+
+/** Bytes, as `du --apparent-size` without folders. */
+async function size(folder: string): Promise<number> {
+  const names = await readdir(folder, { recursive: true });
+  const all = await Promise.all(names.map((name) => stat(join(folder, name))));
+  return all.reduce((sum, one) => sum + (one.isFile() ? one.size : 0), 0);
+}

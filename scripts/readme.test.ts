@@ -1,5 +1,5 @@
 // The README, run: the walk-through by hand with the expected output of each step, the requests to
-// storage, the library example, the options. Where it says 2379 and 8080 these tests use an etcd and
+// storage, the options. (The library's README: package.test.ts.) Where it says 2379 and 8080 these tests use an etcd and
 // ports of their own; everything else is as it is written there.
 
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -91,19 +91,6 @@ test('storage answers the README’s requests as it says', async () => {
     await using curl = Program.start('bash', ['-c', command]);
     expect(await curl.nextLine()).toBe(requests[i + 1]);
   }
-});
-
-test('the library example writes with its token', async () => {
-  const [lines = []] = blocks('js');
-  const source = lines.join('\n').replace('http://127.0.0.1:2379', endpoint);
-  // In the project, whose name the example imports.
-  const folder = await mkdtemp(join(root, '.cache', 'readme-test-'));
-  onTestFinished(() => rm(folder, { recursive: true }));
-  await writeFile(join(folder, 'example.mjs'), source);
-  await using example = Program.start('node', [join(folder, 'example.mjs')]);
-  expect(await example.nextLine()).toMatch(/^written with token \d+$/);
-  expect(await example.exited).toEqual({ code: 0, signal: null });
-  expect(example.stderr).toBe('');
 });
 
 test.each(['client', 'storage'])('%s has the options that the README lists', async (name) => {

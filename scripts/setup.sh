@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# All set-up, from nothing: npm packages, the build (dist/), and etcd with etcdctl, linked as
-# .cache/bin/etcd and .cache/bin/etcdctl. Does only what is missing or outdated, says what it
-# does on standard error, needs no root and writes nothing outside the project (but the caches
-# of npm and Homebrew).
+# All set-up, from nothing: npm packages, the build (dist/ for the two programs, and for the library
+# client/concurrency/dist/), and etcd with etcdctl, linked as .cache/bin/etcd and .cache/bin/etcdctl.
+# Does only what is missing or outdated, says what it does on standard error, needs no root and
+# writes nothing outside the project (but the caches of npm and Homebrew).
 #   ETCD_BIN_DIR   use the etcd and etcdctl in this folder; default: those on PATH, else those
 #                  fetched before, else fetched from the distribution's packages
 # Keeps to bash 3.2, the one of macOS.
@@ -73,8 +73,10 @@ install_packages() {
 build() {
   local stamp=.cache/built inputs
   inputs=$(find client storage package-lock.json tsconfig.json scripts/tsconfig.build.json \
-    scripts/bundle -type f ! -name '*.test.ts' -exec cksum {} + | LC_ALL=C sort -k 3)
+    scripts/bundle -type f ! -name '*.test.ts' ! -path '*/dist/*' -exec cksum {} + |
+    LC_ALL=C sort -k 3)
   if [ -x dist/client/main.js ] && [ -x dist/storage/main.js ] &&
+    [ -f client/concurrency/dist/index.js ] &&
     [ "$inputs" = "$(cat "$stamp" 2>/dev/null)" ]; then
     return
   fi
@@ -88,7 +90,8 @@ build() {
   mkdir -p .cache/dist/storage/page
   cp storage/page/*.{html,css,js,svg} .cache/dist/storage/page/
   chmod +x .cache/dist/client/main.js .cache/dist/storage/main.js
-  rm -rf dist
+  rm -rf dist client/concurrency/dist
+  cp -R .cache/dist/client/concurrency client/concurrency/dist
   mv .cache/dist dist
   printf '%s\n' "$inputs" >"$stamp"
 }

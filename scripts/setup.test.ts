@@ -81,12 +81,15 @@ test('an unwritable cache of npm is replaced by one of the project', async () =>
 
 test('it builds again when a source changed, came or went, and leaves no stale output', async () => {
   const project = await Project.create();
-  await project.write('client/gone.ts', '');
+  await project.write('client/concurrency/gone.ts', '');
   await project.setUp();
-  expect(existsSync(project.path('dist/client/gone.js'))).toBe(true);
-  await rm(project.path('client/gone.ts'));
+  const gone = ['dist/client/concurrency/gone.js', 'client/concurrency/dist/gone.js'];
+  for (const file of gone) expect(existsSync(project.path(file))).toBe(true);
+  await rm(project.path('client/concurrency/gone.ts'));
   expect((await project.setUp()).said).toEqual(['building']);
-  expect(existsSync(project.path('dist/client/gone.js'))).toBe(false);
+  for (const file of gone) expect(existsSync(project.path(file))).toBe(false);
+  await rm(project.path('client/concurrency/dist'), { recursive: true });
+  expect((await project.setUp()).said).toEqual(['building']);
   await project.write('storage/main.ts', 'changed');
   expect((await project.setUp()).said).toEqual(['building']);
   await project.write('scripts/tsconfig.build.json', '{ "changed": true }');
@@ -293,6 +296,7 @@ class Project {
     await project.write('scripts/tsconfig.build.json', '{}');
     await project.write('scripts/bundle/vite.config.ts', '');
     await project.write('client/main.ts', '');
+    await project.write('client/concurrency/index.ts', '');
     await project.write('storage/main.ts', '');
     for (const kind of PAGE) await project.write(`storage/page/a.${kind}`, kind);
     await copyFile(
@@ -313,7 +317,7 @@ class Project {
     await project.program(
       'fake-tsc',
       `if grep -q 'type error' client/*.ts; then exit 2; fi
-       for source in client/*.ts storage/*.ts; do
+       for source in client/*.ts client/concurrency/*.ts storage/*.ts; do
          mkdir -p "$4/$(dirname "$source")"
          echo '#!/bin/sh' >"$4/\${source%.ts}.js"
        done`,

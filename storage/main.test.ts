@@ -14,7 +14,9 @@ import { generator, type Random } from '../scripts/lib/random.js';
 import { decodeRequest, decodeResponse } from './protocol.js';
 
 const MAIN = fileURLToPath(new URL('../dist/storage/main.js', import.meta.url));
-const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+const { version } = JSON.parse(
+  readFileSync(new URL('../client/concurrency/package.json', import.meta.url), 'utf8'),
+);
 
 const ETCD = ['--endpoints', inject('etcd').join(',')];
 

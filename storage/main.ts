@@ -8,8 +8,12 @@ import { createRequire } from 'node:module';
 import { createSecureContext } from 'node:tls';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import type { Etcd3 } from 'etcd3';
-import { readAuthToken } from '../client/auth-token.js';
-import { addConnectOptions, type ConnectFlags, connectOptions } from '../client/connect-options.js';
+import {
+  addConnectOptions,
+  type ConnectFlags,
+  connectOptions,
+} from '../client/concurrency/connect-options.js';
+import { readAuthToken } from './auth-token.js';
 import { rules } from './fence.js';
 import { type Address, listen, parseAddress } from './listen.js';
 import { formats, type Outcome, printable } from './outcome.js';

@@ -19,7 +19,6 @@ export default defineConfig({
     ssr: true,
     target: 'node20',
     emptyOutDir: false,
-    license: { fileName: 'LICENSES.md' },
     rolldownOptions: {
       checks: { pluginTimings: false },
       // Two, so that what they share is in a file of its own: no file must run main.js once more.

@@ -1,8 +1,8 @@
 // How a program is told to reach etcd: etcdctl's options and environment variables.
 
 import { type Command, Option } from 'commander';
-import type { ConnectOptions } from './concurrency/connect.js';
-import { ENDPOINTS } from './concurrency/endpoints.js';
+import type { ConnectOptions } from './connect.js';
+import { ENDPOINTS } from './endpoints.js';
 
 export type ConnectFlags = ConnectOptions & { password?: string };
 
