@@ -192,6 +192,16 @@ describe.concurrent.each([
   });
 });
 
+test.concurrent('a storage that does not answer in its time ends client 2, and the lock is released', async () => {
+  const own = place();
+  await using mute = await listen(createHttpServer());
+  const settings = flags({ ...own, storage: mute.url, ttl: 60 });
+  await using client = startClient(2, [...settings, '--storage-timeout', '1']);
+  const line = 'storage did not answer within 1 s: it may have written or not';
+  expect(await end(client, line)).toBe(1);
+  await expectReleased(own.lock, await version(client));
+});
+
 test.concurrent('a signal sent twice, as through npm, counts once; a later one ends it at once', async () => {
   await using etcd = await startEtcd();
   const settings = { endpoints: etcd.endpoints, ttl: 60 };

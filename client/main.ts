@@ -29,6 +29,7 @@ addConnectOptions(new Command('client'))
   .allowExcessArguments()
   .option('--storage <url>', 'where storage listens', parseUrl, 'http://localhost:8080')
   .option('--storage-cacert <file>', 'certificates to trust at storage, PEM')
+  .option('--storage-timeout <seconds>', 'for storage to answer in', parseSeconds, 10)
   .option('--auth-token-file <file>', 'file with the token that storage wants')
   .addOption(
     new Option('--token <kind>', 'fencing token: the lease ID, or the revision of the lock')
@@ -48,7 +49,12 @@ addConnectOptions(new Command('client'))
   .parse();
 
 type Flags = Pick<Options, 'token' | 'ttl' | 'lock' | 'record' | 'block'> &
-  ConnectFlags & { storage: string; storageCacert?: string; authTokenFile?: string };
+  ConnectFlags & {
+    storage: string;
+    storageTimeout: number;
+    storageCacert?: string;
+    authTokenFile?: string;
+  };
 
 async function main(given: string | undefined, flags: Flags, command: Command) {
   if (given === undefined || command.args.length !== 1) return fail('usage: client <1 or 2>');
@@ -116,10 +122,16 @@ function parseMode(text: string): Mode | undefined {
   return mode === 1 || mode === 2 ? mode : undefined;
 }
 
-function target({ storage: url, storageCacert, authTokenFile }: Flags): Target {
+function target({
+  storage: url,
+  storageTimeout: timeout,
+  storageCacert,
+  authTokenFile,
+}: Flags): Target {
   try {
     return {
       url,
+      timeout,
       ...(storageCacert !== undefined && { cacert: readFileSync(storageCacert) }),
       ...(authTokenFile !== undefined && { authToken: readAuthToken(authTokenFile) }),
     };

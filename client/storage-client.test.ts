@@ -133,6 +133,31 @@ test.each(['before', 'within'])('an abort %s the answer ends the write at once',
   await closed(request.socket);
 });
 
+test.each<[string, (socket: Socket) => void]>([
+  ['nothing', () => {}],
+  ['half of the headers', (socket) => socket.write('HTTP/1.1 200 OK\r\nContent-')],
+  ['half of the body', (socket) => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{')],
+  [
+    'a byte now and then',
+    (socket) => {
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n');
+      const timer = setInterval(() => socket.write(' '), 50);
+      socket.on('error', () => {}).on('close', () => clearInterval(timer));
+    },
+  ],
+])(
+  'that storage sends %s and no more in its time is told, and that the write may have happened',
+  async (_, say) => {
+    const { url } = await listening(
+      createServer((socket) => void socket.once('data', () => say(socket))),
+    );
+    const { signal } = new AbortController();
+    await expect(write({ url, timeout: 0.3 }, record, signal)).rejects.toThrow(
+      /^storage did not answer within 0.3 s: it may have written or not$/,
+    );
+  },
+);
+
 test('nothing is sent once the signal has been aborted', async () => {
   const { url, requests } = await storage(accepted);
   await expect(write({ url }, record, AbortSignal.abort())).rejects.toThrow('aborted');

@@ -20,6 +20,8 @@ export interface Target {
   cacert?: Buffer;
   /** Sent as a bearer token. Default: none. */
   authToken?: string;
+  /** Seconds that storage may take to answer. Default: 10. Upstream waits without limit. */
+  timeout?: number;
 }
 
 export interface Write {
@@ -37,10 +39,17 @@ export interface Write {
  */
 export async function write(target: Target, write: Write, signal?: AbortSignal): Promise<void> {
   const { key, value: val, version } = write;
+  const { timeout = 10 } = target;
   const body = encodeRequest({ op: 'write', key, val, version });
-  const [status, answer] = await post(target, body, signal).catch(
-    explain('failed to send a request to storage'),
-  );
+  const limit = AbortSignal.timeout(timeout * 1000);
+  const either = signal ? AbortSignal.any([signal, limit]) : limit;
+  const [status, answer] = await post(target, body, either).catch((cause) => {
+    throw limit.aborted && !signal?.aborted
+      ? new Error(`storage did not answer within ${timeout} s: it may have written or not`, {
+          cause,
+        })
+      : explained('failed to send a request to storage', cause);
+  });
   let err: string;
   try {
     ({ err } = decodeResponse(answer));
@@ -55,7 +64,7 @@ export async function write(target: Target, write: Write, signal?: AbortSignal):
 function post(
   { url, cacert: ca, authToken }: Target,
   body: string,
-  signal?: AbortSignal,
+  signal: AbortSignal,
 ): Promise<[status: number | undefined, body: string]> {
   return new Promise((resolve, reject) => {
     const headers = {
@@ -63,19 +72,13 @@ function post(
       'content-length': Buffer.byteLength(body),
       ...(authToken !== undefined && { authorization: `Bearer ${authToken}` }),
     };
-    const options = { method: 'POST', headers, agent: false, ca, ...(signal && { signal }) };
+    const options = { method: 'POST', headers, agent: false, ca, signal };
     const take = (response: IncomingMessage) => {
       text(response).then((body) => resolve([response.statusCode, body]), reject);
     };
     const request = new URL(url).protocol === 'https:' ? httpsRequest : httpRequest;
     request(url, options, take).on('error', reject).end(body);
   });
-}
-
-function explain(what: string): (cause: unknown) => never {
-  return (cause) => {
-    throw explained(what, cause);
-  };
 }
 
 function explained(what: string, cause: unknown): Error {
