@@ -525,6 +525,34 @@ describe('the metrics', () => {
     }
   });
 
+  it('count each answer to who was turned away once, in a rush of half-sent bodies and resets', async () => {
+    const { dial, raw } = await start({ token: 's3cret' });
+    const request = `POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${READ.length}\r\n\r\n${READ}`;
+    const half = request.slice(0, -5);
+    // What is sent, how many answers it gets, and what comes after them.
+    const kinds: [string, number, (socket: Socket) => void][] = [
+      [request, 1, (socket) => void socket.end()],
+      [request.repeat(10), 10, (socket) => void socket.destroy()],
+      [half, 1, (socket) => void socket.resetAndDestroy()],
+      [half, 1, (socket) => void socket.end(request.slice(-5))],
+    ];
+    let answers = 0;
+    const client = async (index: number) => {
+      for (let round = 0; round < 20; round++) {
+        const [sent, count, leave] = kinds[(index + round) % kinds.length] ?? expect.fail();
+        const socket = await dial();
+        socket.write(sent);
+        let came = '';
+        while (came.split('HTTP/1.1 401').length <= count) came += (await once(socket, 'data'))[0];
+        leave(socket);
+        answers += count;
+      }
+    };
+    await Promise.all(Array.from({ length: 32 }, (_, index) => client(index)));
+    const [, text] = await raw('GET', '/metrics', { authorization: 'Bearer s3cret' });
+    expect(text).toContain(`\nstorage_denied_requests_total{status="401"} ${answers}\n`);
+  });
+
   it('count the stale writes from zero on, so that a first one shows', async () => {
     const { raw } = await start();
     const [, text] = await raw('GET', '/metrics');
