@@ -13,7 +13,7 @@ import { play } from './play.js';
 import { soak } from './soak.js';
 import { KEY, Stage } from './stage.js';
 import { type Fence, fences, type StoreKind, storeKinds } from './storage.js';
-import { html, svg, text } from './timeline/index.js';
+import { svg, text } from './timeline/index.js';
 import type { Verdict } from './verdict.js';
 
 type Flags = {
@@ -64,7 +64,7 @@ const code = await new Promise<number>((resolve) =>
       new Option('--lock <name>', 'this lock in place of ours').choices(Object.keys(locks)),
     )
     .addOption(new Option('--store <kind>', 'of storage').choices(storeKinds).default('memory'))
-    .option('--timeline <file>', 'draw the run, with --fence: .svg or .html')
+    .option('--timeline <file>', 'draw the run as SVG, with --fence')
     .option('--history <file>', 'write down the run, with --fence: a line of JSON for each event')
     .option('--minutes <number>', 'of the soak', positive, 1)
     .option('--seed <number>', 'of the soak: which faults, and when', positive, 1)
@@ -168,10 +168,7 @@ function show(
   for (const { kind, explanation } of violations) console.log(`${kind}: ${explanation}`);
   for (const line of shortestExplanation(violations, history)) console.log(`  ${line}`);
   const title = `${causes[run.name].about} (fence: ${run.fence})`;
-  if (run.timeline) {
-    const draw = run.timeline.endsWith('.html') ? html : svg;
-    writeFileSync(run.timeline, draw(history, { title, server }));
-  }
+  if (run.timeline) writeFileSync(run.timeline, svg(history, { title, server }));
   if (run.history) write(run.history, history);
 }
 

@@ -4,7 +4,6 @@
 
 export const palettes = {
   light: {
-    page: '#ffffff',
     panel: '#ffffff',
     edge: '#d5dbe3',
     lane: '#f4f6f9',
@@ -18,7 +17,6 @@ export const palettes = {
     workers: ['#1f6fb5', '#9a4f8f', '#96700a', '#4a5a9e'],
   },
   dark: {
-    page: '#0d1117',
     panel: '#12171f',
     edge: '#2b3440',
     lane: '#1a212b',

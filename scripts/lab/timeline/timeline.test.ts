@@ -4,7 +4,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Event } from '../history.js';
-import { html, svg, text } from './index.js';
+import { svg, text } from './index.js';
 import { long, pause, read, redis, Script, three, write } from './samples.js';
 
 const title = 'A pause';
@@ -165,13 +165,6 @@ describe('a picture', () => {
     expect(svg(three(), { title })).toBe(svg(three(), { title }));
     expect(text(three())).toBe(text(three()));
   });
-});
-
-test('a page has the picture, for light and for dark, and no script', () => {
-  const page = html(spoilt(), { title: nasty });
-  expect(page).toContain(svg(spoilt(), { title: nasty }));
-  expect(page).toContain('<meta name="color-scheme" content="light dark">');
-  expect(page).not.toContain('<script');
 });
 
 describe('a text', () => {
