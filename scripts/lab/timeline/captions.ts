@@ -1,15 +1,7 @@
 // What a picture says in words, and beside which mark: a row of the picture for each text, and how
 // far from the mark it begins. Long names, values and tokens are cut, and told in full as a title.
 
-import {
-  clip,
-  type Lanes,
-  type Mark,
-  type Message,
-  shortReason,
-  shortToken,
-  tooLate,
-} from './lanes.js';
+import { type Lanes, type Mark, tooLate } from './lanes.js';
 
 export type Caption = {
   readonly row: string;
@@ -22,18 +14,15 @@ export type Caption = {
 export function captions(mark: Mark, story: Lanes): Caption[] {
   switch (mark.what) {
     case 'asks':
-      return [{ row: `above ${mark.who}`, dx: 0, text: 'asks' }];
     case 'releases':
-      return [{ row: `above ${mark.who}`, dx: 0, text: 'releases' }];
     case 'lost':
     case 'fails': {
-      const verb = mark.what === 'lost' ? 'told it is lost' : 'gives up';
-      const text = mark.reason === '' ? verb : `${verb}: ${clip(mark.reason, 40)}`;
-      return [{ row: `above ${mark.who}`, dx: 0, text, full: mark.reason }];
+      const full = 'reason' in mark ? mark.reason : '';
+      return [{ row: `above ${mark.who}`, dx: 0, text: clip(said(mark, ''), 50), full }];
     }
     case 'holds': {
-      const [text, full] = token('holds', mark.token);
-      return [{ row: `bar ${mark.who}`, dx: 9, text, full, of: 'ink bold' }];
+      const full = carrying('token ', mark.token, String);
+      return [{ row: `bar ${mark.who}`, dx: 9, text: said(mark, SIGN), full, of: 'ink bold' }];
     }
     case 'fault':
       if (mark.over) return [];
@@ -45,22 +34,23 @@ export function captions(mark: Mark, story: Lanes): Caption[] {
       return [{ row: 'owner', dx: 9, text: name(who ?? '(unknown)'), full, of: 'ink bold' }];
     }
     case 'sends': {
-      const { who, ...message } = mark.message;
-      const [text, full] = request(message);
-      const of = message.op === 'read' ? '' : 'ink';
-      return [{ row: `below ${who}`, dx: 8, text, full, of }];
+      const { who, op, val, token, answer } = mark.message;
+      const full = op === 'read' ? answer : `${val}${carrying(' token ', token, String)}`;
+      const of = op === 'read' ? '' : 'ink';
+      return [{ row: `below ${who}`, dx: 8, text: said(mark, SIGN), full, of }];
     }
     case 'lands': {
-      const { op, key, val, accepted, reason } = mark.message;
-      if (accepted === undefined || (accepted && op === 'read')) return [];
-      if (!accepted) {
+      const { key, val, fate, reason } = mark.message;
+      if (fate === 'lost' || fate === 'answered') return [];
+      if (fate === 'refused') {
         const text = `bounced: ${shortReason(reason)}`;
         return [{ row: 'outcome', dx: 15, text, full: reason, of: 'refused bold' }];
       }
       const outcome = tooLate(mark, story) ? 'accepted though stale' : 'accepted';
+      const value = `${clip(key, 14)} = ${clip(val, 14)}`;
       return [
         { row: 'outcome', dx: 15, text: outcome, of: 'accepted bold' },
-        { row: 'value', dx: 9, text: entry(key, val), full: `${key} = ${val}`, of: 'ink bold' },
+        { row: 'value', dx: 9, text: value, full: `${key} = ${val}`, of: 'ink bold' },
       ];
     }
     default:
@@ -68,21 +58,67 @@ export function captions(mark: Mark, story: Lanes): Caption[] {
   }
 }
 
-function request({ op, val, answer, token: of }: Omit<Message, 'who'>): [string, string] {
-  if (op === 'write') return token(`write ${clip(val, 14)}`, of === 0n ? undefined : of, val);
-  return [`read ${clip(answer ?? '', 14)}`.trim(), answer ?? ''];
+const SIGN = ' · token ';
+
+/** What a worker does or is told; `sign` is what is said before a token. */
+export function said(mark: Exclude<Mark, { what: 'owner' | 'lands' }>, sign: string): string {
+  switch (mark.what) {
+    case 'asks':
+    case 'releases':
+      return mark.what;
+    case 'holds':
+      return `holds${carrying(sign, mark.token)}`;
+    case 'lost':
+    case 'fails': {
+      const verb = mark.what === 'lost' ? 'lost' : 'gives up';
+      return mark.reason === '' ? verb : `${verb}: ${mark.reason}`;
+    }
+    case 'fault':
+      return mark.over ? 'goes on' : mark.fault;
+    case 'sends': {
+      const { op, val, answer, token } = mark.message;
+      const what = `${op} ${clip(op === 'read' ? answer : val, 14)}`.trim();
+      return op === 'read' ? what : what + carrying(sign, token);
+    }
+    default:
+      return mark satisfies never;
+  }
 }
 
-/** With its token, and what is to be said in full. */
-function token(text: string, of: bigint | undefined, full = ''): [string, string] {
-  if (of === undefined) return [text, full];
-  return [`${text} · token ${shortToken(of)}`, `${full} token ${of}`.trim()];
-}
-
-function entry(key: string, val: string): string {
-  return `${clip(key, 14)} = ${clip(val, 14)}`;
+function carrying(sign: string, token: bigint | undefined, told = shortToken): string {
+  return token ? `${sign}${told(token)}` : '';
 }
 
 export function name(who: string): string {
   return clip(who, 18);
+}
+
+export function clip(text: string, max: number): string {
+  const letters = [...text];
+  return letters.length <= max ? text : `${letters.slice(0, max - 1).join('')}…`;
+}
+
+export function shortReason(reason: string): string {
+  for (const [pattern, short] of REASONS) if (pattern.test(reason)) return short;
+  const [first = ''] = reason.replace(/\s*\([^)]*\)/g, '').split(':');
+  return clip(first.trim() || 'refused', 24);
+}
+
+/** What is said of a wait or a fault; of its length, one digit after the point is enough. */
+export function seconds(ms: number, digits = 1): string {
+  return `${(ms / 1000).toFixed(digits)} s`;
+}
+
+/** The texts of storage/fence.ts, which are made for logs. */
+const REASONS: [RegExp, string][] = [
+  [/^stale fencing token/, 'stale token'],
+  [/is ahead of/, 'token not yet valid'],
+  [/^expected a fencing token/, 'no token'],
+  [/different from the existing version/, 'another version'],
+];
+
+/** Up to six digits, or the last six. */
+function shortToken(token: bigint): string {
+  const digits = String(token);
+  return digits.length <= 6 ? digits : `…${digits.slice(-6)}`;
 }

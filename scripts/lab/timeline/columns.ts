@@ -6,28 +6,18 @@ import { LONG_WAIT } from './lanes.js';
 
 export type Moment = { readonly at: number; readonly claims: readonly Claim[] };
 
-/** Room in a row that a moment needs, from `left` to `right` of its own place. */
-export type Claim = { readonly row: string; readonly left: number; readonly right: number };
+/** Room in a row that a moment needs, from left to right of its own place. */
+export type Claim = readonly [row: string, left: number, right: number];
 
-export type Columns = {
-  /** Of each moment. */
-  readonly xs: readonly number[];
-  readonly end: number;
-  readonly cuts: readonly { readonly x: number; readonly wait: number }[];
-};
-
-/** `end` is as near to `to` as it can be. */
-export function columns(moments: readonly Moment[], from: number, to: number): Columns {
-  let [tight, airy] = [1, MOST_AIR];
-  for (let round = 0; round < 24; round++) {
-    const air = (tight + airy) / 2;
-    if (place(moments, from, air).end > to) airy = air;
-    else tight = air;
+/** `xs`: of each moment; `end` is as near to `to` as it can be. */
+export function columns(moments: readonly Moment[], from: number, to: number) {
+  for (let air = 5; air > 1; air -= 0.05) {
+    const airy = place(moments, from, air);
+    if (airy.end <= to) return airy;
   }
-  return place(moments, from, tight);
+  return place(moments, from, 1);
 }
 
-const MOST_AIR = 5;
 /** Pixels, each times the air. */
 const PER_MS = 0.05;
 const STEP = 6;
@@ -35,10 +25,10 @@ const CUT = 96;
 /** Between two labels in a row. */
 const SPACE = 10;
 
-function place(moments: readonly Moment[], from: number, air: number): Columns {
+function place(moments: readonly Moment[], from: number, air: number) {
   const taken = new Map<string, number>();
   const xs: number[] = [];
-  const cuts: { x: number; wait: number }[] = [];
+  const cuts: { readonly x: number; readonly wait: number }[] = [];
   let [x, last] = [from, moments[0]?.at ?? 0];
   for (const { at, claims } of moments) {
     const wait = at - last;
@@ -47,15 +37,14 @@ function place(moments: readonly Moment[], from: number, air: number): Columns {
       x = free + CUT * air;
       cuts.push({ x: (free + x) / 2, wait });
     } else if (xs.length > 0) x += (STEP + wait * PER_MS) * air;
-    for (const { row, left } of claims) {
-      const free = taken.get(row);
-      if (free !== undefined) x = Math.max(x, free + SPACE * (1 + (air - 1) / 2) - left);
+    for (const [row, left] of claims) {
+      const free = taken.get(row) ?? Number.NEGATIVE_INFINITY;
+      x = Math.max(x, free + SPACE * (1 + (air - 1) / 2) - left);
     }
-    for (const { row, right } of claims) {
+    for (const [row, , right] of claims)
       taken.set(row, Math.max(taken.get(row) ?? from, x + right));
-    }
     xs.push(x);
     last = at;
   }
-  return { xs, end: Math.max(x, ...taken.values()) + STEP * 3, cuts };
+  return { xs, cuts, end: Math.max(x, ...taken.values()) + STEP * 3 };
 }

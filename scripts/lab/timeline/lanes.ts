@@ -1,8 +1,8 @@
 // What a timeline shows of a history, whatever it is drawn with: marks in the order of their times,
 // and spans from one mark to another. Spans name marks and not times, so that a picture can give
-// each mark the room that its label needs. All texts are without control characters.
+// each mark the room that its label needs.
 
-import type { Event, Request } from '../history.js';
+import type { Event, Request, Worker } from '../history.js';
 
 export type Lanes = {
   /** What the lock's own server is called. */
@@ -16,14 +16,14 @@ export type Lanes = {
 
 export type Lane = {
   readonly who: string;
-  readonly waits: readonly Span<object>[];
-  /** While it had reason to believe that it holds the lock. */
-  readonly beliefs: readonly Span<{ readonly token: bigint | undefined }>[];
-  readonly faults: readonly Span<{ readonly fault: string }>[];
+  readonly waits: readonly Span<true>[];
+  /** While it had reason to believe that it holds the lock: whether it did. True, if nobody can know. */
+  readonly beliefs: readonly Span<boolean>[];
+  readonly faults: readonly Span<true>[];
 };
 
-/** From the mark of one index to that of another, or to the end, which has no mark. */
-export type Span<T> = T & { readonly from: number; readonly to: number };
+/** What was so from the mark of one index to that of another, or to the end, which has no mark. */
+export type Span<T> = { readonly is: T; readonly from: number; readonly to: number };
 
 export type Owner = {
   /** Undefined if no worker ever said that it holds the lock by this key. */
@@ -33,47 +33,41 @@ export type Owner = {
 };
 
 export type Mark = { readonly at: number } & (
+  | Exclude<Worker, { what: 'sends' | 'told' }>
   | { readonly what: 'owner'; readonly owner: Owner | undefined }
-  | { readonly what: 'holds'; readonly who: string; readonly token: bigint | undefined }
-  | { readonly what: 'asks' | 'releases'; readonly who: string }
-  | { readonly what: 'lost' | 'fails'; readonly who: string; readonly reason: string }
-  | {
-      readonly what: 'fault';
-      readonly who: string;
-      readonly fault: string;
-      readonly over: boolean;
-    }
-  | { readonly what: 'sends' | 'lands'; readonly message: Message }
+  | { readonly what: 'sends'; readonly message: Message }
+  | { readonly what: 'lands'; readonly message: Message }
 );
 
 /** A request on its way to storage. */
 export type Message = Request & {
   /** Undefined if no worker said that it sent this. */
   readonly who: string | undefined;
-  /** Undefined if nobody ever said; then it did not land. */
-  readonly accepted: boolean | undefined;
+  /** Lost: nobody ever said what became of it, so it did not land. */
+  readonly fate: 'accepted' | 'answered' | 'refused' | 'lost';
   readonly reason: string;
-  /** What a read that was answered has read. */
-  readonly answer: string | undefined;
+  /** What a read has read. */
+  readonly answer: string;
 };
 
 export function lanes(history: readonly Event[], server = 'etcd'): Lanes {
   const events = history
     // Storage has a lane, but none of a worker.
     .filter((event) => event.what !== 'fault' || event.who !== 'storage')
-    .map(clean)
     .sort((a, b) => a.at - b.at);
   const [owners, requests] = [ownership(events), messages(events)];
-  const marks = events.flatMap((event) => [
-    ...(owners.get(event) ?? []),
-    ...(requests.get(event) ?? own(event)),
-  ]);
+  const marks = events
+    .flatMap((event) => [owners.get(event), requests.get(event) ?? own(event)])
+    .filter((mark) => mark !== undefined);
   const names = new Set(events.flatMap((event) => ('who' in event ? [event.who] : [])));
   return {
     server,
     marks,
-    workers: [...names].map((who) => lane(who, marks)),
-    owners: owners.size === 0 ? undefined : spans(marks, owning),
+    workers: [...names].map((who) => lane(who, marks, owners.size > 0)),
+    owners:
+      owners.size === 0
+        ? undefined
+        : spans<Owner>(marks, (mark, owner) => (mark.what === 'owner' ? mark.owner : owner)),
   };
 }
 
@@ -82,61 +76,17 @@ export function tooLate(mark: Mark, { marks, owners }: Lanes): boolean {
   if (mark.what !== 'lands' || mark.message.who === undefined || owners === undefined) return false;
   const index = marks.indexOf(mark);
   return !owners.some(
-    ({ who, from, to }) => who === mark.message.who && from < index && index < to,
+    ({ is, from, to }) => is.who === mark.message.who && from < index && index < to,
   );
-}
-
-/** Up to six digits, or the last six. */
-export function shortToken(token: bigint): string {
-  const digits = String(token);
-  return digits.length <= 6 ? digits : `…${digits.slice(-6)}`;
-}
-
-export function shortReason(reason: string): string {
-  for (const [pattern, short] of REASONS) if (pattern.test(reason)) return short;
-  const [first = ''] = reason.replace(/\s*\([^)]*\)/g, '').split(':');
-  return clip(first.trim() || 'refused', 24);
-}
-
-/** Without the letters that a terminal obeys, that turn lines around, that XML cannot have. */
-export function plain(text: string): string {
-  return text.replace(/[\p{C}\u2028\u2029]/gu, '\ufffd');
-}
-
-export function clip(text: string, max: number): string {
-  const letters = [...text];
-  return letters.length <= max ? text : `${letters.slice(0, max - 1).join('')}…`;
-}
-
-/** What is said of a wait or a fault; of its length, one digit after the point is enough. */
-export function seconds(ms: number, digits = 1): string {
-  return `${(ms / 1000).toFixed(digits)} s`;
 }
 
 /** Longer waits in which nothing happens are cut short, and the cut is shown. */
 export const LONG_WAIT = 1500;
 
-/** The texts of storage/fence.ts, which are made for logs. */
-const REASONS: [RegExp, string][] = [
-  [/^stale fencing token/, 'stale token'],
-  [/is ahead of/, 'token not yet valid'],
-  [/^expected a fencing token/, 'no token'],
-  [/different from the existing version/, 'another version'],
-];
-
-function clean(event: Event): Event {
-  const cleaned = (value: unknown): unknown => {
-    if (typeof value === 'string') return plain(value);
-    if (typeof value !== 'object' || value === null) return value;
-    return Object.fromEntries(Object.entries(value).map(([name, of]) => [name, cleaned(of)]));
-  };
-  return cleaned(event) as Event;
-}
-
 /** The changes of the queue's first key, by the event that they are shown before. */
-function ownership(events: readonly Event[]): Map<Event, Mark[]> {
+function ownership(events: readonly Event[]): Map<Event, Mark> {
   const holds = events.flatMap((event) => (event.what === 'holds' ? [event] : []));
-  const marks = new Map<Event, Mark[]>();
+  const marks = new Map<Event, Mark>();
   let queue: { readonly key: string; readonly token: bigint }[] = [];
   let since = -1;
   events.forEach((event, index) => {
@@ -154,7 +104,7 @@ function ownership(events: readonly Event[]): Map<Event, Mark[]> {
     const early = events.slice(since + 1, index).find((other) => told.some((is) => is === other));
     const shown = (before?.key === first?.key ? undefined : early) ?? event;
     const owner = first && { ...first, who: holder?.who };
-    marks.set(shown, [{ at: shown.at, what: 'owner', owner }]);
+    marks.set(shown, { at: shown.at, what: 'owner', owner });
     since = events.indexOf(shown);
   });
   return marks;
@@ -165,13 +115,13 @@ function ownership(events: readonly Event[]): Map<Event, Mark[]> {
  * decides: it is one of those with the same content that were on their way; of several, the one
  * that was answered first.
  */
-function messages(events: readonly Event[]): Map<Event, Mark[]> {
+function messages(events: readonly Event[]): Map<Event, Mark> {
   const sent = events.flatMap((event) => (event.what === 'sends' ? [event] : []));
   const told = new Map(
     events.flatMap((event) => (event.what === 'told' ? [[event.id, event]] : [])),
   );
   const decided = new Map<(typeof sent)[number], Event & { what: 'decided' }>();
-  const marks = new Map<Event, Mark[]>();
+  const marks = new Map<Event, Mark>();
   for (const event of events) {
     if (event.what !== 'decided') continue;
     const { at, request, accepted, reason } = event;
@@ -181,24 +131,37 @@ function messages(events: readonly Event[]): Map<Event, Mark[]> {
       .filter((from) => from.at <= at && at <= answered(from))
       .filter(({ id }) => (told.get(id)?.answer.accepted ?? accepted) === accepted)
       .sort((a, b) => answered(a) - answered(b) || a.at - b.at);
-    const message = { ...request, who: undefined, accepted, reason, answer: undefined };
+    const message = {
+      ...request,
+      who: undefined,
+      fate: fate(request, accepted),
+      reason,
+      answer: '',
+    };
     if (sender !== undefined) decided.set(sender, event);
-    else marks.set(event, [{ at, what: 'lands', message }]);
+    else marks.set(event, { at, what: 'lands', message });
   }
   for (const from of sent) {
     const [decision, answer] = [decided.get(from), told.get(from.id)];
+    const verdict = decision ?? answer?.answer;
     const message = {
       ...from.request,
       who: from.who,
-      accepted: decision?.accepted ?? answer?.answer.accepted,
-      reason: decision?.reason ?? answer?.answer.reason ?? '',
-      answer: answer?.answer.accepted ? answer.answer.val : undefined,
+      fate: fate(from.request, verdict?.accepted),
+      reason: verdict?.reason ?? '',
+      answer: answer?.answer.accepted ? answer.answer.val : '',
     };
-    marks.set(from, [{ at: from.at, what: 'sends', message }]);
+    marks.set(from, { at: from.at, what: 'sends', message });
     const landed = decision ?? answer;
-    if (landed !== undefined) marks.set(landed, [{ at: landed.at, what: 'lands', message }]);
+    if (landed !== undefined) marks.set(landed, { at: landed.at, what: 'lands', message });
   }
   return marks;
+}
+
+function fate({ op }: Request, accepted: boolean | undefined): Message['fate'] {
+  if (accepted === undefined) return 'lost';
+  if (!accepted) return 'refused';
+  return op === 'read' ? 'answered' : 'accepted';
 }
 
 function same(a: Request, b: Request): boolean {
@@ -206,72 +169,58 @@ function same(a: Request, b: Request): boolean {
 }
 
 /** The mark of an event that is one by itself. */
-function own(event: Event): Mark[] {
+function own(event: Event): Mark | undefined {
   switch (event.what) {
-    case 'asks':
-    case 'releases':
-    case 'lost':
-    case 'fails':
-    case 'fault':
-      return [event];
-    case 'holds':
-      return [{ at: event.at, what: 'holds', who: event.who, token: event.token }];
     case 'sends':
     case 'told':
     case 'queued':
     case 'left':
     case 'decided':
-      return [];
+      return undefined;
     default:
-      return event satisfies never;
+      return event;
   }
 }
 
-function lane(who: string, marks: readonly Mark[]): Lane {
+function lane(who: string, marks: readonly Mark[], known: boolean): Lane {
+  const did = (mark: Mark) => ('who' in mark && mark.who === who ? mark.what : undefined);
   const faults = new Set(
     marks.flatMap((mark) => (mark.what === 'fault' && mark.who === who ? [mark.fault] : [])),
   );
+  let [believes, owns] = [false, !known];
   return {
     who,
-    waits: spans(marks, (mark) => {
-      if (!('who' in mark) || mark.who !== who) return undefined;
-      if (mark.what === 'asks') return {};
-      return mark.what === 'holds' || mark.what === 'fails' ? null : undefined;
+    waits: spans<true>(marks, (mark, before) => {
+      if (did(mark) === 'asks') return true;
+      return did(mark) === 'holds' || did(mark) === 'fails' ? undefined : before;
     }),
-    beliefs: spans(marks, (mark) => {
-      if (!('who' in mark) || mark.who !== who) return undefined;
-      if (mark.what === 'holds') return { token: mark.token };
-      return mark.what === 'lost' || mark.what === 'releases' ? null : undefined;
+    beliefs: spans<boolean>(marks, (mark) => {
+      if (mark.what === 'owner') owns = mark.owner?.who === who;
+      if (did(mark) === 'holds') believes = true;
+      if (did(mark) === 'lost' || did(mark) === 'releases') believes = false;
+      return believes ? owns : undefined;
     }),
     faults: [...faults].flatMap((fault) =>
-      spans(marks, (mark) => {
-        if (mark.what !== 'fault' || mark.who !== who || mark.fault !== fault) return undefined;
-        return mark.over ? null : { fault };
+      spans<true>(marks, (mark, before) => {
+        if (mark.what !== 'fault' || mark.who !== who || mark.fault !== fault) return before;
+        return mark.over ? undefined : true;
       }),
     ),
   };
 }
 
-function owning(mark: Mark): Owner | null | undefined {
-  return mark.what === 'owner' ? (mark.owner ?? null) : undefined;
-}
-
-/** `state`: what begins with a mark; null if all ends with it, undefined if it changes nothing. */
-function spans<T extends object>(
+/** `next`: what is so after a mark, by what was so before it; undefined if nothing is. */
+function spans<T>(
   marks: readonly Mark[],
-  state: (mark: Mark) => T | null | undefined,
+  next: (mark: Mark, before: T | undefined) => T | undefined,
 ): Span<T>[] {
   const found: Span<T>[] = [];
-  let open: { of: T; from: number } | undefined;
-  const close = (to: number) => {
-    if (open !== undefined) found.push({ ...open.of, from: open.from, to });
-  };
-  marks.forEach((mark, index) => {
-    const next = state(mark);
-    if (next === undefined) return;
-    close(index);
-    open = next === null ? undefined : { of: next, from: index };
+  let [is, from]: [T | undefined, number] = [undefined, 0];
+  [...marks, undefined].forEach((mark, index) => {
+    const then = mark && next(mark, is);
+    if (then === is) return;
+    if (is !== undefined) found.push({ is, from, to: index });
+    [is, from] = [then, index];
   });
-  close(marks.length);
   return found;
 }

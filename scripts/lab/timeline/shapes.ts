@@ -1,8 +1,6 @@
 // The shapes that a picture is made of, as SVG, and how wide a text may be. Nobody can know the fonts
 // of whoever looks at it, so that a text is given the room that the widest of them needs.
 
-import { plain } from './lanes.js';
-
 export function label(
   text: string,
   x: number,
@@ -17,24 +15,14 @@ export function label(
   );
 }
 
-export function rect(
-  of: string,
-  x: number,
-  y: number,
-  width: number,
-  height: number,
-  r: number,
-): string {
-  const box = `x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}"`;
-  return `<rect class="${of}" ${box} rx="${r}"/>`;
+/** `box`: left, top, width, height. */
+export function rect(of: string, box: [number, number, number, number], r: number): string {
+  const [x, y, width, height] = box.map(n);
+  return `<rect class="${of}" x="${x}" y="${y}" width="${width}" height="${height}" rx="${r}"/>`;
 }
 
 export function path(of: string, d: string, rest = ''): string {
   return `<path class="${of}" d="${d}"${rest}/>`;
-}
-
-export function group(of: string, drawn: readonly string[]): string {
-  return `<g class="${of}">${drawn.join('')}</g>`;
 }
 
 /** A tenth of a pixel is enough. */
@@ -46,12 +34,14 @@ export function escapeXml(text: string): string {
   return plain(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 }
 
+/** Without the letters that a terminal obeys, that turn lines around, that XML cannot have. */
+export function plain(text: string): string {
+  return text.replace(/[\p{C}\u2028\u2029]/gu, '\ufffd');
+}
+
 /** At least what a text takes in any of the fonts. */
 export function measure(text: string, size = SIZE, bold = true): number {
-  const widths = [...text].map((letter) => {
-    if (letter > '\u10ff') return letter === '…' ? 1 : 1.1;
-    return WIDTHS.find(([letters]) => letters.test(letter))?.[1] ?? 0.72;
-  });
+  const widths = [...plain(text)].map((letter) => WIDTHS.find(([of]) => of.test(letter))?.[1] ?? 1);
   return size * (bold ? 1 : 0.9) * widths.reduce((sum, width) => sum + width, 0);
 }
 
@@ -62,7 +52,8 @@ const SIZE = 12;
 const WIDTHS: [RegExp, number][] = [
   [/[ .,:;·'|!()[\]ijlI-]/, 0.46],
   [/[ftr]/, 0.5],
-  [/[mwMW%@]/, 1.11],
+  [/[mwMW%@…]|[^\0-\u10ff]/u, 1.11],
   [/[=<>+~&#]/, 0.94],
   [/\p{Lu}/u, 0.86],
+  [/./u, 0.72],
 ];

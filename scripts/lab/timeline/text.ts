@@ -3,20 +3,9 @@
 // row; what a worker sends runs to the right, behind the marks of the others, to storage.
 
 import type { Event } from '../history.js';
-import {
-  clip,
-  type Lane,
-  type Lanes,
-  LONG_WAIT,
-  lanes,
-  type Mark,
-  type Message,
-  type Span,
-  seconds,
-  shortReason,
-  shortToken,
-  tooLate,
-} from './lanes.js';
+import { clip, said, seconds, shortReason } from './captions.js';
+import { type Lane, type Lanes, LONG_WAIT, lanes, type Mark, type Span, tooLate } from './lanes.js';
+import { plain } from './shapes.js';
 
 export type TextOptions = {
   /** Columns; default 100. */
@@ -34,19 +23,16 @@ export function text(
   const story = lanes(history, server);
   const grid = layout(story, width);
   const rows = [header(story, grid)];
-  let last = 0;
+  let last = story.marks[0]?.at ?? 0;
   story.marks.forEach((mark, index) => {
     const wait = mark.at - last;
-    if (index > 0 && wait > LONG_WAIT) {
-      rows.push(states(new Row(width), story, grid, index - 1).put(0, `⋮ +${seconds(wait)}`, DIM));
-    }
+    if (wait > LONG_WAIT) rows.push(row(`⋮ +${seconds(wait)}`, index - 1, grid));
     last = mark.at;
     // Shown with the row before, see below.
     if (mark.what === 'lands' && directly(story, index - 1)) return;
-    const row = states(new Row(width), story, grid, index);
-    row.put(0, (mark.at / 1000).toFixed(3).padStart(TIME - 2), DIM);
-    tell(row, mark, index, story, grid);
-    rows.push(row);
+    const told = row((mark.at / 1000).toFixed(3).padStart(TIME - 2), index, grid);
+    tell(told, mark, index, story, grid);
+    rows.push(told);
   });
   return [...rows.map((row) => row.print(color)), '', key(story.server), ''].join('\n');
 }
@@ -62,109 +48,76 @@ const [DIM, BOLD, GREEN, RED] = ['2', '1', '32', '31'];
 const HUES = ['34', '35', '33', '36'];
 
 type Grid = {
-  readonly owner: number;
-  readonly workers: ReadonlyMap<string, { x: number; width: number; hue: string }>;
-  readonly storage: number;
   readonly width: number;
+  readonly owner: number;
+  /** The width of each of the workers. */
+  readonly each: number;
+  readonly workers: readonly (Lane & { readonly x: number; readonly hue: string })[];
+  readonly storage: number;
 };
 
 function layout({ workers, owners }: Lanes, width: number): Grid {
   const names = workers.map(({ who }) => [...who].length);
   const owner = owners === undefined ? 0 : Math.min(Math.max(6, ...names) + 2, 14);
   const each = Math.min(Math.floor((width - TIME - owner - STORAGE) / workers.length), 30);
-  const places = workers.map(({ who }, index) => {
-    const hue = HUES[index % HUES.length] ?? '';
-    return [who, { x: TIME + owner + index * each, width: each, hue }] as const;
+  const places = workers.map((lane, index) => {
+    return { ...lane, x: TIME + owner + index * each, hue: HUES[index % HUES.length] ?? '' };
   });
-  return {
-    owner,
-    workers: new Map(places),
-    storage: TIME + owner + workers.length * each + 2,
-    width,
-  };
+  const storage = TIME + owner + workers.length * each + 2;
+  return { width, owner, each, workers: places, storage };
 }
 
-function header(story: Lanes, { owner, workers, storage, width }: Grid): Row {
-  const row = new Row(width).put(0, 'seconds', DIM);
-  if (owner > 0) row.put(TIME, story.server, BOLD);
-  for (const { who } of story.workers) {
-    const lane = workers.get(who);
-    if (lane !== undefined) row.put(lane.x, clip(who, lane.width - 2), `1;${lane.hue}`);
-  }
-  return row.put(storage, 'storage', BOLD);
+function header({ server }: Lanes, { width, owner, each, workers, storage }: Grid): Row {
+  const row = new Row(width);
+  row.put(0, 'seconds', DIM);
+  if (owner > 0) row.put(TIME, server, BOLD);
+  for (const { who, x, hue } of workers) row.put(x, clip(who, each - 2), `1;${hue}`);
+  row.put(storage, 'storage', BOLD);
+  return row;
 }
 
 /** What goes on in each lane at the mark of this index. */
-function states(row: Row, story: Lanes, grid: Grid, index: number): Row {
-  for (const lane of story.workers) {
-    const place = grid.workers.get(lane.who);
-    if (place !== undefined) row.put(place.x, state(lane, story, index), place.hue);
+function row(time: string, index: number, { width, workers }: Grid): Row {
+  const row = new Row(width);
+  row.put(0, time, DIM);
+  for (const { x, hue, waits, beliefs, faults } of workers) {
+    const now = <T>(spans: readonly Span<T>[]) =>
+      spans.find(({ from, to }) => from <= index && index < to)?.is;
+    const lock = { true: '┃', false: '╎', undefined: now(waits) ? '·' : ' ' }[`${now(beliefs)}`];
+    row.put(x, `${lock}${now(faults) ? '░' : ' '}`, hue);
   }
   return row;
 }
 
-function state({ who, waits, beliefs, faults }: Lane, { owners }: Lanes, index: number): string {
-  const now = ({ from, to }: Span<object>) => from <= index && index < to;
-  const right = owners === undefined || owners.some((owner) => owner.who === who && now(owner));
-  const lock = beliefs.some(now) ? (right ? '┃' : '╎') : waits.some(now) ? '·' : ' ';
-  return lock + (faults.some(now) ? '░' : ' ');
-}
-
 function tell(row: Row, mark: Mark, index: number, story: Lanes, grid: Grid): void {
   if (mark.what === 'owner') {
-    row.put(
-      TIME,
-      clip(mark.owner === undefined ? '(free)' : (mark.owner.who ?? '(unknown)'), grid.owner - 2),
-    );
+    const owner = mark.owner === undefined ? '(free)' : (mark.owner.who ?? '(unknown)');
+    row.put(TIME, clip(owner, grid.owner - 2));
     return;
   }
+  const { who } = 'message' in mark ? mark.message : mark;
+  const x = (grid.workers.find((lane) => lane.who === who)?.x ?? 0) + 3;
   if (!('message' in mark)) {
-    const lane = grid.workers.get(mark.who);
-    if (lane !== undefined) row.put(lane.x + 3, clip(said(mark), row.free(lane.x + 3) - 1));
+    row.put(x, clip(said(mark, ' #'), row.free(x) - 1));
     return;
   }
-  const { message } = mark;
-  const lane = grid.workers.get(message.who ?? '');
+  const { op, val, fate } = mark.message;
   const lands = mark.what === 'lands' ? mark : directly(story, index);
-  const color = lands === undefined || message.op === 'read' ? DIM : message.accepted ? GREEN : RED;
-  if (lane !== undefined) {
-    const label =
-      mark.what === 'sends' ? request(message) : `… ${message.op} ${message.val}`.trim();
-    const x = lane.x + 3 + row.write(lane.x + 3, clip(label, lane.width - 3)) + 1;
-    const line = message.op === 'read' ? '┄' : '─';
-    if (lands === undefined)
-      row.put(x, message.accepted === undefined ? '─ no answer' : '─ …', color);
-    else row.line(x, grid.storage - 2, line, message.accepted ? '▸' : '┤', color);
+  const color = lands && fate === 'accepted' ? GREEN : lands && fate === 'refused' ? RED : DIM;
+  if (who !== undefined) {
+    const label = mark.what === 'sends' ? said(mark, ' #') : `… ${op} ${val}`.trim();
+    const line = row.put(x, clip(label, grid.each - 3)) + 1;
+    const head = fate === 'refused' ? '┤' : '▸';
+    if (lands === undefined) row.put(line, fate === 'lost' ? '─ no answer' : '─ …', color);
+    else row.line(line, grid.storage - 2, op === 'read' ? '┄' : '─', head, color);
   }
   if (lands !== undefined) row.put(grid.storage, outcome(lands, story), color);
 }
 
-function said(mark: Extract<Mark, { who: string }>): string {
-  switch (mark.what) {
-    case 'asks':
-    case 'releases':
-      return mark.what;
-    case 'holds':
-      return mark.token === undefined ? 'holds' : `holds #${shortToken(mark.token)}`;
-    case 'lost':
-    case 'fails':
-      return `${mark.what === 'lost' ? 'lost' : 'gives up'}: ${mark.reason}`;
-    case 'fault':
-      return mark.over ? 'goes on' : mark.fault;
-    default:
-      return mark satisfies never;
-  }
-}
-
-function request({ op, val, token, answer = '' }: Message): string {
-  if (op === 'read') return `read ${answer}`.trim();
-  return token === 0n ? `write ${val}` : `write ${clip(val, 12)} #${shortToken(token)}`;
-}
-
 function outcome(mark: Extract<Mark, { what: 'sends' | 'lands' }>, story: Lanes): string {
-  const { op, key, val, accepted, reason } = mark.message;
-  if (!accepted) return `✗ ${shortReason(reason)}`;
-  if (op === 'read') return '';
+  const { key, val, fate, reason } = mark.message;
+  if (fate === 'refused') return `✗ ${shortReason(reason)}`;
+  if (fate !== 'accepted') return '';
   return `✓ ${clip(key, 12)} = ${clip(val, 12)}${tooLate(mark, story) ? ', stale' : ''}`;
 }
 
@@ -183,26 +136,11 @@ class Row {
     this.#cells = Array.from({ length: width }, () => ({ letter: ' ', color: '' }));
   }
 
-  put(x: number, letters: string, color = ''): this {
-    this.write(x, letters, color);
-    return this;
-  }
-
-  /** Returns how many cells it took. Letters that do not fit are left out. */
-  write(x: number, letters: string, color = ''): number {
-    let at = x;
-    for (const letter of letters) {
-      const wide =
-        letter >= '\u1100' &&
-        /\p{Script=Han}|\p{Script=Hangul}|\p{Script=Hiragana}|\p{Script=Katakana}|\p{Emoji_Presentation}/u.test(
-          letter,
-        );
-      if (at + (wide ? 2 : 1) > this.#cells.length) break;
-      this.#cells[at] = { letter, color };
-      if (wide) this.#cells[at + 1] = { letter: '', color };
-      at += wide ? 2 : 1;
-    }
-    return at - x;
+  /** Returns where the letters end. Those that do not fit are left out. */
+  put(x: number, text: string, color = ''): number {
+    const letters = [...plain(text)].slice(0, this.#cells.length - x);
+    this.#cells.splice(x, letters.length, ...letters.map((letter) => ({ letter, color })));
+    return x + letters.length;
   }
 
   /** How many cells have nothing in them from here on. */
@@ -216,18 +154,17 @@ class Row {
     for (let x = from; x < to; x++) {
       if (this.#cells[x]?.letter === ' ') this.#cells[x] = { letter: line, color };
     }
-    this.#cells[to] = { letter: head, color };
+    this.put(to, head, color);
   }
 
   print(color: boolean): string {
-    const end = this.#cells.findLastIndex(({ letter }) => letter.trim() !== '') + 1;
+    const end = this.#cells.findLastIndex(({ letter }) => letter !== ' ') + 1;
     const cells = this.#cells.slice(0, end);
-    if (!color) return cells.map(({ letter }) => letter).join('');
     return cells
-      .map(({ letter, color }, index) => {
-        const [before = '', after = ''] = [cells[index - 1]?.color, cells[index + 1]?.color];
-        const start = color !== '' && color !== before ? `\u001b[${color}m` : '';
-        return start + letter + (color !== '' && color !== after ? '\u001b[0m' : '');
+      .map(({ letter, color: of }, index) => {
+        if (!color || of === '') return letter;
+        const [before, after] = [cells[index - 1]?.color, cells[index + 1]?.color];
+        return `${of === before ? '' : `\u001b[${of}m`}${letter}${of === after ? '' : '\u001b[0m'}`;
       })
       .join('');
   }
