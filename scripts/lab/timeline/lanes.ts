@@ -2,6 +2,7 @@
 // and spans from one mark to another. Spans name marks and not times, so that a picture can give
 // each mark the room that its label needs.
 
+import { type Asked, decisions, is, type Of } from '../decisions.js';
 import type { Event, Request, Worker } from '../history.js';
 
 export type Lanes = {
@@ -85,7 +86,7 @@ export const LONG_WAIT = 1500;
 
 /** The changes of the queue's first key, by the event that they are shown before. */
 function ownership(events: readonly Event[]): Map<Event, Mark> {
-  const holds = events.flatMap((event) => (event.what === 'holds' ? [event] : []));
+  const holds = events.filter(is('holds'));
   const marks = new Map<Event, Mark>();
   let queue: { readonly key: string; readonly token: bigint }[] = [];
   let since = -1;
@@ -101,7 +102,9 @@ function ownership(events: readonly Event[]): Map<Event, Mark> {
     const told = holds.filter((hold) => hold.key === first?.key);
     const [holder = holds.find((hold) => hold.token === first?.token)] = told;
     // A watch may tell of it later than the worker was told, but etcd did it before.
-    const early = events.slice(since + 1, index).find((other) => told.some((is) => is === other));
+    const early = events
+      .slice(since + 1, index)
+      .find((other) => told.some((hold) => hold === other));
     const shown = (before?.key === first?.key ? undefined : early) ?? event;
     const owner = first && { ...first, who: holder?.who };
     marks.set(shown, { at: shown.at, what: 'owner', owner });
@@ -110,62 +113,42 @@ function ownership(events: readonly Event[]): Map<Event, Mark> {
   return marks;
 }
 
-/**
- * What was sent and what landed, by the event that said so. Storage does not know whose request it
- * decides: it is one of those with the same content that were on their way; of several, the one
- * that was answered first.
- */
+/** What was sent and what landed, by the event that said so. */
 function messages(events: readonly Event[]): Map<Event, Mark> {
-  const sent = events.flatMap((event) => (event.what === 'sends' ? [event] : []));
-  const told = new Map(
-    events.flatMap((event) => (event.what === 'told' ? [[event.id, event]] : [])),
-  );
-  const decided = new Map<(typeof sent)[number], Event & { what: 'decided' }>();
   const marks = new Map<Event, Mark>();
-  for (const event of events) {
-    if (event.what !== 'decided') continue;
-    const { at, request, accepted, reason } = event;
-    const answered = ({ id }: { id: string }) => told.get(id)?.at ?? Number.POSITIVE_INFINITY;
-    const [sender] = sent
-      .filter((from) => !decided.has(from) && same(from.request, request))
-      .filter((from) => from.at <= at && at <= answered(from))
-      .filter(({ id }) => (told.get(id)?.answer.accepted ?? accepted) === accepted)
-      .sort((a, b) => answered(a) - answered(b) || a.at - b.at);
+  const add = (request: Request, { sends, told, decided }: Exchange) => {
+    // Storage tells what it decided right after it has answered, and may be kept from it.
+    const end = told && decided && told.at < decided.at ? told : (decided ?? told);
+    const verdict = decided ?? told?.answer;
     const message = {
       ...request,
-      who: undefined,
-      fate: fate(request, accepted),
-      reason,
-      answer: '',
-    };
-    if (sender !== undefined) decided.set(sender, event);
-    else marks.set(event, { at, what: 'lands', message });
-  }
-  for (const from of sent) {
-    const [decision, answer] = [decided.get(from), told.get(from.id)];
-    const verdict = decision ?? answer?.answer;
-    const message = {
-      ...from.request,
-      who: from.who,
-      fate: fate(from.request, verdict?.accepted),
+      who: sends?.who,
+      fate: fate(request.op, verdict?.accepted),
       reason: verdict?.reason ?? '',
-      answer: answer?.answer.accepted ? answer.answer.val : '',
+      answer: told?.answer.accepted ? told.answer.val : '',
     };
-    marks.set(from, { at: from.at, what: 'sends', message });
-    const landed = decision ?? answer;
-    if (landed !== undefined) marks.set(landed, { at: landed.at, what: 'lands', message });
+    if (sends) marks.set(sends, { at: sends.at, what: 'sends', message });
+    if (end) marks.set(end, { at: end.at, what: 'lands', message });
+  };
+  const { decisions: all, unexplained } = decisions(events);
+  const odd = new Map(unexplained.map(({ decision, ...asked }) => [decision, asked]));
+  for (const decision of all) {
+    const { decided, asked = odd.get(decision) } = decision;
+    add(decided.request, { ...asked, decided });
+  }
+  const told = new Map(events.filter(is('told')).map((event) => [event.id, event]));
+  for (const sends of events.filter(is('sends'))) {
+    if (!marks.has(sends)) add(sends.request, { sends, told: told.get(sends.id) });
   }
   return marks;
 }
 
-function fate({ op }: Request, accepted: boolean | undefined): Message['fate'] {
+type Exchange = Partial<Asked> & { readonly decided?: Of<'decided'> };
+
+function fate(op: Request['op'], accepted: boolean | undefined): Message['fate'] {
   if (accepted === undefined) return 'lost';
   if (!accepted) return 'refused';
   return op === 'read' ? 'answered' : 'accepted';
-}
-
-function same(a: Request, b: Request): boolean {
-  return a.op === b.op && a.key === b.key && a.val === b.val && a.token === b.token;
 }
 
 /** The mark of an event that is one by itself. */

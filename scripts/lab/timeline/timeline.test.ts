@@ -101,6 +101,22 @@ describe('a picture', () => {
     expect(refused).toMatch(/0\.040 +┃ {2}… write 6 ─+┃─+┤ ✗ from a/);
   });
 
+  test('has one arrow where storage told of its decision late', () => {
+    const request = write('6', 3n);
+    const script = new Script()
+      .queue(1, 3n, 'k/a')
+      .say(2, 'a', { what: 'holds', token: 3n, key: 'k/a' })
+      .say(10, 'a', { what: 'sends', id: 'a 1', request })
+      .say(14, 'a', { what: 'told', id: 'a 1', answer: { accepted: true, val: '', reason: '' } })
+      .say(15, 'a', { what: 'releases' })
+      .leave(16, 3n, 'k/a');
+    script.events.push({ at: 40, what: 'decided', request, accepted: true, reason: '' });
+    expect(svg(script.events, { title }).match(/<g class="message [^"]*"/g)).toEqual([
+      '<g class="message write accepted"',
+    ]);
+    expect(text(script.events)).toMatch(/0\.010 .*write 6 #3 ─+▸ ✓ counter = 6\n/);
+  });
+
   test('keeps the order of the history for what happened at the same time', () => {
     const events = new Script()
       .say(1, 'a', { what: 'asks' })
