@@ -1,7 +1,7 @@
 // What a picture says in words, and beside which mark: a row of the picture for each text, and how
 // far from the mark it begins. Long names, values and tokens are cut, and told in full as a title.
 
-import { type Lanes, type Mark, tooLate } from './lanes.js';
+import type { Mark } from './lanes.js';
 
 export type Caption = {
   readonly row: string;
@@ -11,7 +11,7 @@ export type Caption = {
   readonly full?: string;
 };
 
-export function captions(mark: Mark, story: Lanes): Caption[] {
+export function captions(mark: Mark): Caption[] {
   switch (mark.what) {
     case 'asks':
     case 'releases':
@@ -46,10 +46,10 @@ export function captions(mark: Mark, story: Lanes): Caption[] {
         const text = `bounced: ${shortReason(reason)}`;
         return [{ row: 'outcome', dx: 15, text, full: reason, of: 'refused bold' }];
       }
-      const outcome = tooLate(mark, story) ? 'accepted though stale' : 'accepted';
+      const outcome = fate === 'stale' ? STALE : 'accepted';
       const value = `${clip(key, 14)} = ${clip(val, 14)}`;
       return [
-        { row: 'outcome', dx: 15, text: outcome, of: 'accepted bold' },
+        { row: 'outcome', dx: 15, text: outcome, of: `${fate} bold` },
         { row: 'value', dx: 9, text: value, full: `${key} = ${val}`, of: 'ink bold' },
       ];
     }
@@ -59,6 +59,8 @@ export function captions(mark: Mark, story: Lanes): Caption[] {
 }
 
 const SIGN = ' · token ';
+
+export const STALE = 'accepted though stale';
 
 /** What a worker does or is told; `sign` is what is said before a token. */
 export function said(mark: Exclude<Mark, { what: 'owner' | 'lands' }>, sign: string): string {

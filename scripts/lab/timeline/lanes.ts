@@ -44,19 +44,25 @@ export type Mark = { readonly at: number } & (
 export type Message = Request & {
   /** Undefined if no worker said that it sent this. */
   readonly who: string | undefined;
-  /** Lost: nobody ever said what became of it, so it did not land. */
-  readonly fate: 'accepted' | 'answered' | 'refused' | 'lost';
+  readonly fate: Fate;
   readonly reason: string;
   /** What a read has read. */
   readonly answer: string;
 };
+
+/**
+ * Answered: a read. Stale: a write that was accepted when the lock, by its server, was no longer its
+ * sender's. Lost: nobody ever said what became of it, so it did not land.
+ */
+export type Fate = 'accepted' | 'stale' | 'answered' | 'refused' | 'lost';
 
 export function lanes(history: readonly Event[], server = 'etcd'): Lanes {
   const events = history
     // Storage has a lane, but none of a worker.
     .filter((event) => event.what !== 'fault' || event.who !== 'storage')
     .sort((a, b) => a.at - b.at);
-  const [owners, requests] = [ownership(events), messages(events)];
+  const owners = ownership(events);
+  const requests = messages(events, owners);
   const marks = events
     .flatMap((event) => [owners.get(event), requests.get(event) ?? own(event)])
     .filter((mark) => mark !== undefined);
@@ -72,22 +78,15 @@ export function lanes(history: readonly Event[], server = 'etcd'): Lanes {
   };
 }
 
-/** Whether a message landed when the lock, by its server, was no longer its sender's. */
-export function tooLate(mark: Mark, { marks, owners }: Lanes): boolean {
-  if (mark.what !== 'lands' || mark.message.who === undefined || owners === undefined) return false;
-  const index = marks.indexOf(mark);
-  return !owners.some(
-    ({ is, from, to }) => is.who === mark.message.who && from < index && index < to,
-  );
-}
-
 /** Longer waits in which nothing happens are cut short, and the cut is shown. */
 export const LONG_WAIT = 1500;
 
+type Owners = Map<Event, Mark & { readonly what: 'owner' }>;
+
 /** The changes of the queue's first key, by the event that they are shown before. */
-function ownership(events: readonly Event[]): Map<Event, Mark> {
+function ownership(events: readonly Event[]): Owners {
   const holds = events.filter(is('holds'));
-  const marks = new Map<Event, Mark>();
+  const marks: Owners = new Map();
   let queue: { readonly key: string; readonly token: bigint }[] = [];
   let since = -1;
   events.forEach((event, index) => {
@@ -114,16 +113,17 @@ function ownership(events: readonly Event[]): Map<Event, Mark> {
 }
 
 /** What was sent and what landed, by the event that said so. */
-function messages(events: readonly Event[]): Map<Event, Mark> {
+function messages(events: readonly Event[], owners: Owners): Map<Event, Mark> {
   const marks = new Map<Event, Mark>();
   const add = (request: Request, { sends, told, decided }: Exchange) => {
     // Storage tells what it decided right after it has answered, and may be kept from it.
     const end = told && decided && told.at < decided.at ? told : (decided ?? told);
     const verdict = decided ?? told?.answer;
+    const late = sends && end && isLate(sends.who, end, events, owners);
     const message = {
       ...request,
       who: sends?.who,
-      fate: fate(request.op, verdict?.accepted),
+      fate: fate(request.op, verdict?.accepted, late),
       reason: verdict?.reason ?? '',
       answer: told?.answer.accepted ? told.answer.val : '',
     };
@@ -145,10 +145,17 @@ function messages(events: readonly Event[]): Map<Event, Mark> {
 
 type Exchange = Partial<Asked> & { readonly decided?: Of<'decided'> };
 
-function fate(op: Request['op'], accepted: boolean | undefined): Message['fate'] {
+/** Whether the lock, by its server, was not that worker's then; not, if nobody can know. */
+function isLate(who: string, then: Event, events: readonly Event[], owners: Owners): boolean {
+  const owner = events.slice(0, events.indexOf(then)).findLast((event) => owners.has(event));
+  return owners.size > 0 && (owner && owners.get(owner)?.owner?.who) !== who;
+}
+
+function fate(op: Request['op'], accepted: boolean | undefined, late = false): Fate {
   if (accepted === undefined) return 'lost';
   if (!accepted) return 'refused';
-  return op === 'read' ? 'answered' : 'accepted';
+  if (op === 'read') return 'answered';
+  return late ? 'stale' : 'accepted';
 }
 
 /** The mark of an event that is one by itself. */

@@ -1,7 +1,7 @@
 // The colours of the pictures, and all that their shapes refer to by name. No meaning hangs on a
 // colour alone: whatever it says, a shape and a word say too. The hues are those that Okabe and Ito
 // chose to be told apart without full colour vision; what is accepted is greenish blue, what is
-// refused reddish orange.
+// refused reddish orange. Damage is red, and the heaviest there is.
 
 type Scheme = 0 | 1;
 
@@ -17,6 +17,7 @@ const COLOURS = {
   sign: ['#ffffff', '#10151c'],
   accepted: ['#00795c', '#3fc79b'],
   refused: ['#c2410c', '#ff8f5e'],
+  damage: ['#b3002d', '#ff5c77'],
 } as const;
 
 const WORKERS = [
@@ -35,7 +36,7 @@ export function paint(): string {
     `<style>${SHAPES}${colours(0)}@media (prefers-color-scheme:dark){${colours(1)}}</style><defs>`,
     '<pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" ' +
       'patternTransform="rotate(45)"><path class="hatch" d="M0 0V7"/></pattern>',
-    ...['accepted', 'refused', 'answered'].map(
+    ...['accepted', 'stale', 'refused', 'answered'].map(
       (head) =>
         `<marker id="${head}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" ` +
         'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">' +
@@ -48,6 +49,7 @@ export function paint(): string {
 const SHAPES = [
   'text{white-space:pre}.bold{font-weight:600}.italic{font-style:italic}',
   '.line{fill:none;stroke-width:1.8}.read{stroke-width:1}.read.line{stroke-dasharray:1.5 3}',
+  '.stale.line{stroke-width:3.4}.damage{stroke-width:2.2}',
   '.back{stroke-width:1.6;stroke-dasharray:4 2.5}.lost.line{stroke-dasharray:4 3}',
   '.casing{fill:none;stroke-width:5}.sign{fill:none;stroke-width:2;stroke-linecap:round;',
   'stroke-linejoin:round}.wait{fill:none;stroke-width:1.4;stroke-dasharray:1.5 4}',
@@ -68,9 +70,11 @@ function colours(scheme: Scheme): string {
       return `.hue${index}{stroke:${hue}}.hue${index}.sure{${sure(hue)}}.name${index}{fill:${hue}}`;
     }),
     `.nobody.sure{${sure(of('muted'))}}`,
-    ...(['accepted', 'refused'] as const).map((fate) => {
-      return `.line.${fate}{stroke:${of(fate)}}.solid.${fate},text.${fate}{fill:${of(fate)}}`;
+    ...(['accepted', 'refused', 'stale'] as const).map((fate) => {
+      const colour = of(fate === 'stale' ? 'damage' : fate);
+      return `.line.${fate}{stroke:${colour}}.solid.${fate},text.${fate}{fill:${colour}}`;
     }),
+    `.damage{stroke:${of('damage')};fill:${of('damage')};fill-opacity:.16}`,
     `.lost.line,.answered.line{stroke:${of('muted')}}.lost.solid,.answered.solid{fill:${of('muted')}}`,
   ].join('');
 }

@@ -21,9 +21,23 @@ export function rect(of: string, box: [number, number, number, number], r: numbe
   return `<rect class="${of}" x="${x}" y="${y}" width="${width}" height="${height}" rx="${r}"/>`;
 }
 
-export function path(of: string, d: string, rest = ''): string {
-  return `<path class="${of}" d="${d}"${rest}/>`;
+/** `head`: of an arrow, one of those in palette.ts. */
+export function path(of: string, d: string, head = ''): string {
+  return `<path class="${of}" d="${d}"${head && ` marker-end="url(#${head})"`}/>`;
 }
+
+/** What became of a write: around this point a tick in a circle, a cross in a square, an alarm. */
+export function badge(fate: keyof typeof BADGES, x: number, y: number): string {
+  const [shape, sign] = BADGES[fate];
+  const drawn = path(`${fate} solid`, shape) + path('sign', sign);
+  return `<g transform="translate(${n(x)} ${n(y)})">${drawn}</g>`;
+}
+
+const BADGES = {
+  accepted: ['M-9 0a9 9 0 0 1 18 0a9 9 0 0 1-18 0z', 'M-4.2 .4l3 3.4l5.4-7'],
+  refused: ['M-8.5-8.5h17v17h-17z', 'M-4-4l8 8m0-8l-8 8'],
+  stale: ['M0-9l10.5 18h-21z', 'M0-3v5m0 3.6v.1'],
+} as const;
 
 /** A tenth of a pixel is enough. */
 export function n(value: number): string {

@@ -4,11 +4,11 @@
 // and a background of its own, so that it can be read on any page, light or dark.
 
 import type { Event } from '../history.js';
-import { captions, clip, name, seconds } from './captions.js';
+import { captions, clip, name, STALE, seconds } from './captions.js';
 import { type Claim, columns } from './columns.js';
 import { type Lanes, lanes, type Mark, type Span } from './lanes.js';
 import { HUES, paint } from './palette.js';
-import { escapeXml, label, measure, n, path, rect } from './shapes.js';
+import { badge, escapeXml, label, measure, n, path, rect } from './shapes.js';
 
 export type PictureOptions = {
   readonly title: string;
@@ -72,7 +72,7 @@ function layout(story: Lanes, width: number) {
 
 /** The room that a mark needs, row by row; what {@link words} writes has to fit in. */
 function claims(mark: Mark, story: Lanes): Claim[] {
-  const rows = captions(mark, story).map(({ row, dx, text, of }): Claim => {
+  const rows = captions(mark).map(({ row, dx, text, of }): Claim => {
     return [row, 0, dx + measure(text, undefined, of?.includes('bold'))];
   });
   // A bar begins or ends only where the words in it have ended.
@@ -100,7 +100,7 @@ function words(story: Lanes, { xs, tops, owner, storage }: Plan): string[] {
     return { ...ys, ...inLane }[place] ?? 0;
   };
   return story.marks.flatMap((mark, index) =>
-    captions(mark, story).map(({ row, dx, text, of = '', full = '' }) => {
+    captions(mark).map(({ row, dx, text, of = '', full = '' }) => {
       const halo = /^(above|below) /.test(row) ? ' halo' : '';
       return label(text, (xs[index] ?? 0) + dx, baseline(row), { of: of + halo, full });
     }),
@@ -132,9 +132,10 @@ function states({ workers, owners = [], marks }: Lanes, { xs, tops, owner, stora
     const x = xs[from] ?? 0;
     return rect(of, [x, y, Math.max((xs[to] ?? 0) - x, 1), height], 4);
   };
-  const writes = marks.flatMap((mark, index) =>
-    mark.what === 'lands' && mark.message.fate === 'accepted' ? [xs[index] ?? 0] : [],
-  );
+  const writes = marks.flatMap((mark, index) => {
+    if (mark.what !== 'lands' || !/accepted|stale/.test(mark.message.fate)) return [];
+    return [{ x: xs[index] ?? 0, stale: mark.message.fate === 'stale' }];
+  });
   return [
     ...owners.map((held) => span(`${hue(held.is.who)} sure`, held, owner + 8, OWNER - 16)),
     ...workers.flatMap(({ who, waits, beliefs, faults }) => {
@@ -153,9 +154,10 @@ function states({ workers, owners = [], marks }: Lanes, { xs, tops, owner, stora
         ),
       ];
     }),
-    ...writes.map((x, index) => {
-      const until = writes[index + 1] ?? end + 3;
-      return rect('value', [x, storage + 42, until - 3 - x, 24], 4);
+    ...writes.flatMap(({ x, stale }, index) => {
+      const until = (writes[index + 1]?.x ?? end + 3) - 3;
+      const value = (of: string) => rect(of, [x, storage + 42, until - x, 24], 4);
+      return stale ? [value('value'), value('damage')] : [value('value')];
     }),
   ];
 }
@@ -178,20 +180,16 @@ function arrow(mark: Mark, index: number, { marks }: Lanes, plan: Plan): string[
     const middle = (wire + storage + 6) / 2;
     const over = `V${wire}C${n(x)} ${middle} ${n(to ?? x)} ${middle} ${n(to ?? x)} ${storage + 6}`;
     const line = `M${n(x)} ${from}${to === undefined ? `V${wire + WIRE / 2}` : over}`;
-    const head = fate === 'accepted' || fate === 'answered' ? ` marker-end="url(#${fate})"` : '';
+    const head = fate === 'refused' || fate === 'lost' ? '' : fate;
     drawn.push(path('casing', line), path(`${fate} ${op} line`, line, head));
     drawn.push(rect(`${fate} solid`, [x - 3, from - 3, 6, 6], 3));
   }
   if (to === undefined) {
     drawn.push(label('?', x + 6, wire + WIRE / 2 + 4, { of: 'bold', full: 'no answer' }));
-  } else if (fate === 'refused') {
+  } else if (fate !== 'answered' && fate !== 'lost') {
     const back = `M${n(to + 8)} ${y - 11}c5 -19 10 -25 22 -33`;
-    if (sent) drawn.push(path('refused back line', back, ' marker-end="url(#refused)"'));
-    drawn.push(rect('refused solid', [to - 8.5, y - 8.5, 17, 17], 3));
-    drawn.push(path('sign', `M${n(to - 4)} ${y - 4}l8 8m0 -8l-8 8`));
-  } else if (fate === 'accepted') {
-    drawn.push(rect('accepted solid', [to - 9, y - 9, 18, 18], 9));
-    drawn.push(path('sign', `M${n(to - 4.2)} ${y + 0.4}l3 3.4l5.4 -7`));
+    if (fate === 'refused' && sent) drawn.push(path('refused back line', back, 'refused'));
+    drawn.push(badge(fate, to, y));
   }
   return [`<g class="message ${op} ${fate}">${drawn.join('')}</g>`];
 }
@@ -209,7 +207,7 @@ function axis({ marks }: Lanes, { xs, left, end, axis: y }: Plan): string[] {
   let [free, last] = [0, ''];
   const moments = marks.flatMap(({ at }, index) => {
     const [x, text] = [xs[index] ?? 0, seconds(at, 2)];
-    const room = measure(text, undefined, false) / 2 + 7;
+    const room = measure(text, undefined, false) / 2 + 3;
     if (text === last || x - room < free) return [];
     [free, last] = [x + room, text];
     return [path('axis', `M${n(x)} ${y}v5`), label(text, x, y + 20, { middle: true })];
@@ -221,10 +219,8 @@ function axis({ marks }: Lanes, { xs, left, end, axis: y }: Plan): string[] {
 function legend({ server, workers, owners, marks }: Lanes, y: number): string[] {
   const fates = new Set(marks.map((mark) => (mark.what === 'lands' ? mark.message.fate : '')));
   const sample = (of: string) => (x: number) => rect(of, [x, y - 11, 26, 14], 3);
-  const line = (of: string, head = '') => {
-    const end = head && ` marker-end="url(#${head})"`;
-    return (x: number) => path(`${of} line`, `M${x} ${y - 4}h24`, end);
-  };
+  const line = (of: string, head: string) => (x: number) =>
+    path(`${of} line`, `M${x} ${y - 4}h24`, head);
   const items: [shown: boolean, text: string, draw: (x: number) => string][] = [
     [true, owners === undefined ? 'believes it holds' : 'holds the lock', sample('nobody sure')],
     [
@@ -238,6 +234,7 @@ function legend({ server, workers, owners, marks }: Lanes, y: number): string[] 
       (x) => sample('fault')(x) + sample('fault-edge')(x),
     ],
     [fates.has('accepted'), 'accepted', line('accepted write', 'accepted')],
+    [fates.has('stale'), STALE, (x) => badge('stale', x + 14, y - 5)],
     [fates.has('refused'), 'bounced', line('refused back', 'refused')],
     [fates.has('answered'), 'read', line('answered read', 'answered')],
   ];

@@ -3,8 +3,17 @@
 // row; what a worker sends runs to the right, behind the marks of the others, to storage.
 
 import type { Event } from '../history.js';
-import { clip, said, seconds, shortReason } from './captions.js';
-import { type Lane, type Lanes, LONG_WAIT, lanes, type Mark, type Span, tooLate } from './lanes.js';
+import { clip, STALE, said, seconds, shortReason } from './captions.js';
+import {
+  type Fate,
+  type Lane,
+  type Lanes,
+  LONG_WAIT,
+  lanes,
+  type Mark,
+  type Message,
+  type Span,
+} from './lanes.js';
 import { plain } from './shapes.js';
 
 export type TextOptions = {
@@ -34,7 +43,7 @@ export function text(
     tell(told, mark, index, story, grid);
     rows.push(told);
   });
-  return [...rows.map((row) => row.print(color)), '', key(story.server), ''].join('\n');
+  return [...rows.map((row) => row.print(color)), '', key(story), ''].join('\n');
 }
 
 /** Milliseconds. */
@@ -42,9 +51,9 @@ const SOON = 100;
 const TIME = 9;
 /** At least, with the end of an arrow. */
 const STORAGE = 24;
-const key = (server: string) =>
-  `┃ holds the lock  ╎ believes so, but ${server} has freed it  ░ fault  · waits  # token`;
-const [DIM, BOLD, GREEN, RED] = ['2', '1', '32', '31'];
+const [DIM, BOLD] = ['2', '1'];
+const COLOURS = { accepted: '32', stale: '7;31', refused: '31', answered: DIM, lost: DIM };
+const LINES: Partial<Record<Fate, string>> = { stale: '═', answered: '┄' };
 const HUES = ['34', '35', '33', '36'];
 
 type Grid = {
@@ -103,22 +112,30 @@ function tell(row: Row, mark: Mark, index: number, story: Lanes, grid: Grid): vo
   }
   const { op, val, fate } = mark.message;
   const lands = mark.what === 'lands' ? mark : directly(story, index);
-  const color = lands && fate === 'accepted' ? GREEN : lands && fate === 'refused' ? RED : DIM;
+  const color = lands === undefined ? DIM : COLOURS[fate];
   if (who !== undefined) {
     const label = mark.what === 'sends' ? said(mark, ' #') : `… ${op} ${val}`.trim();
     const line = row.put(x, clip(label, grid.each - 3)) + 1;
     const head = fate === 'refused' ? '┤' : '▸';
     if (lands === undefined) row.put(line, fate === 'lost' ? '─ no answer' : '─ …', color);
-    else row.line(line, grid.storage - 2, op === 'read' ? '┄' : '─', head, color);
+    else row.line(line, grid.storage - 2, LINES[fate] ?? '─', head, color);
   }
-  if (lands !== undefined) row.put(grid.storage, outcome(lands, story), color);
+  if (lands !== undefined) row.put(grid.storage, outcome(mark.message), color);
 }
 
-function outcome(mark: Extract<Mark, { what: 'sends' | 'lands' }>, story: Lanes): string {
-  const { key, val, fate, reason } = mark.message;
+function outcome({ key, val, fate, reason }: Message): string {
   if (fate === 'refused') return `✗ ${shortReason(reason)}`;
-  if (fate !== 'accepted') return '';
-  return `✓ ${clip(key, 12)} = ${clip(val, 12)}${tooLate(mark, story) ? ', stale' : ''}`;
+  const value = `${clip(key, 12)} = ${clip(val, 12)}`;
+  if (fate === 'stale') return `! ${value}, stale`;
+  return fate === 'accepted' ? `✓ ${value}` : '';
+}
+
+function key({ server, marks }: Lanes): string {
+  const stale = marks.some((mark) => mark.what === 'lands' && mark.message.fate === 'stale');
+  return (
+    `┃ holds the lock  ╎ believes so, but ${server} has freed it  ░ fault  · waits  # token` +
+    (stale ? `  ! ${STALE}` : '')
+  );
 }
 
 /** Where a message landed, if that was next and soon: then one row tells both. */

@@ -23,7 +23,8 @@ const samples = {
 describe('a picture', () => {
   test('has an arrow for every write, and one that turns back for every refusal', () => {
     const open = svg(pause('none'), { title });
-    expect(count(open, '<g class="message write accepted">')).toBe(2);
+    expect(count(open, '<g class="message write accepted">')).toBe(1);
+    expect(count(open, '<g class="message write stale">')).toBe(1);
     expect(count(open, 'class="refused back line"')).toBe(0);
 
     const fenced = svg(pause('monotonic'), { title });
@@ -41,6 +42,21 @@ describe('a picture', () => {
     expect(values(svg(three(), { title }))).toEqual(['counter = 2', 'counter = 1', 'counter = 3']);
     expect(labels(svg(pause('none'), { title }))).toContain('accepted though stale');
     expect(labels(svg(pause('monotonic'), { title }))).not.toContain('accepted though stale');
+  });
+
+  test('shows a write that was accepted though stale as damage, in line, sign, word and value', () => {
+    const open = svg(pause('none'), { title });
+    const [damage = ''] = open.match(/<g class="message write stale">.*?<\/g>/) ?? [];
+    expect(damage).toContain('class="stale write line"');
+    expect(damage).toContain('marker-end="url(#stale)"');
+    expect(damage).not.toContain('accepted');
+    const sign = /<path class="stale solid" d="[^"]*z"\/>/g; // a triangle, not success's circle
+    expect(damage.match(sign)).toHaveLength(1);
+    expect(open.match(sign)).toHaveLength(1 + 1); // and one in the legend
+    expect(open).toMatch(/<text class="stale bold"[^>]*>accepted though stale</);
+    expect(labels(open).filter((label) => label === 'accepted though stale')).toHaveLength(1 + 1);
+    expect(boxes(open, 'damage')).toEqual([boxes(open, 'value')[1]]);
+    expect(svg(pause('monotonic'), { title }).match(sign)).toBeNull();
   });
 
   test('has a band for every fault, up to the end if it is never over', () => {
@@ -101,7 +117,7 @@ describe('a picture', () => {
     expect(refused).toMatch(/0\.040 +┃ {2}… write 6 ─+┃─+┤ ✗ from a/);
   });
 
-  test('has one arrow where storage told of its decision late', () => {
+  test('has one arrow, and no damage, where storage told of its decision late', () => {
     const request = write('6', 3n);
     const script = new Script()
       .queue(1, 3n, 'k/a')
@@ -206,6 +222,16 @@ seconds  etcd      client 1              client 2                storage
 
 ┃ holds the lock  ╎ believes so, but etcd has freed it  ░ fault  · waits  # token
 `);
+  });
+
+  test('shows a write that was accepted though stale as damage', () => {
+    const open = text(pause('none'), { width: 88 });
+    expect(open).toMatch(/3\.158 .* write 6 #33 ─+▸ ✓ counter = 6\n/);
+    expect(open).toMatch(/3\.424 .* write 6 #31 ═+┃═+▸ ! counter = 6, stale\n/);
+    expect(open).toMatch(/ {2}! accepted though stale\n$/);
+    const [, sign] = text(pause('none'), { color: true }).match(/\[([\d;]+)m! counter/) ?? [];
+    expect(sign).toBe('7;31');
+    expect(text(pause('monotonic'))).not.toContain('!');
   });
 
   test('has two rows for a message that was long on its way', () => {
