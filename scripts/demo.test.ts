@@ -44,7 +44,7 @@ test('it plays the walk-through to its end and leaves nothing behind', async () 
     'Every line came as expected.',
     '',
   ]);
-  expect(await leftovers()).toEqual([]);
+  await expect.poll(leftovers).toEqual([]);
 });
 
 test('Ctrl-C ends it with 130 and leaves nothing behind', async () => {
@@ -54,7 +54,7 @@ test('Ctrl-C ends it with 130 and leaves nothing behind', async () => {
   program.write('\x03');
   expect(await program.exited).toEqual({ code: 130, signal: null });
   expect(program.stdout).not.toContain('demo:');
-  expect(await leftovers()).toEqual([]);
+  await expect.poll(leftovers).toEqual([]);
 });
 
 test.each([
@@ -71,7 +71,7 @@ test.each([
     program.signal(signal);
     expect(await program.exited).toEqual({ code, signal: null });
     expect(program.stderr).toBe('');
-    expect(await leftovers()).toEqual([]);
+    await expect.poll(leftovers).toEqual([]);
   },
 );
 
@@ -85,7 +85,7 @@ test('a reader that goes away ends it and leaves nothing behind', async () => {
   ]);
   expect(await program.exited).toEqual({ code: 141, signal: null });
   expect(program.stderr).toBe('');
-  expect(await leftovers()).toEqual([]);
+  await expect.poll(leftovers).toEqual([]);
 });
 
 test('a line that is not the expected one ends it with 1, both lines and nothing left behind', async () => {
@@ -98,7 +98,7 @@ test('a line that is not the expected one ends it with 1, both lines and nothing
   expect(program.stderr).toMatch(
     /^\ndemo: expected of client 2: <time> this is client 2, continuing\n {2}instead it printed: \S+ \S+ this is nobody, continuing\n$/,
   );
-  expect(await leftovers()).toEqual([]);
+  await expect.poll(leftovers).toEqual([]);
 });
 
 test('a program that ends too early ends it with 1, the line that is missing and nothing left behind', async () => {
@@ -111,7 +111,7 @@ test('a program that ends too early ends it with 1, the line that is missing and
   expect(program.stderr).toBe(
     '\ndemo: expected of client 1: <time> resuming client 1\n  instead it ended (exit code 3)\n',
   );
-  expect(await leftovers()).toEqual([]);
+  await expect.poll(leftovers).toEqual([]);
 });
 
 async function start([file = '', ...args]: string[], options: ProgramOptions = {}) {

@@ -28,7 +28,7 @@ test('it serves on the port asked for, the command it tells works, Ctrl-C leaves
   program.signal('SIGINT');
   program.signal('SIGINT');
   expect(await program.exited).toEqual({ code: 130, signal: null });
-  expect(await leftovers()).toEqual([]);
+  await expect.poll(leftovers).toEqual([]);
 });
 
 test('a port in use is told in one line', async () => {
@@ -37,5 +37,5 @@ test('a port in use is told in one line', async () => {
   expect(await program.exited).toEqual({ code: 1, signal: null });
   expect(program.stdout).toBe('');
   expect(program.stderr).toMatch(/^etcd cannot listen on .*the port is in use; .*--port 12379\n$/);
-  expect(await leftovers()).toEqual([]);
+  await expect.poll(leftovers).toEqual([]);
 });

@@ -3,13 +3,12 @@
 // A server can have a replica, cut off and promoted in its place, which is what a failover comes to.
 
 import { spawnSync } from 'node:child_process';
-import { rmSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis as Client } from 'ioredis';
 import { freePorts } from '../lib/etcd.js';
-import { atProcessEnd } from '../lib/last-resort.js';
+import { removeAtEnd } from '../lib/last-resort.js';
 import { Program } from '../lib/program.js';
 import { startProxy } from '../lib/proxy.js';
 
@@ -123,7 +122,7 @@ class Servers implements Redis {
 class Server implements AsyncDisposable {
   static async start(): Promise<Server> {
     const folder = await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-'));
-    const forgetFolder = atProcessEnd(() => rmSync(folder, { recursive: true, force: true }));
+    const forgetFolder = removeAtEnd(folder);
     const remove = async () => {
       await rm(folder, { recursive: true, force: true });
       forgetFolder();

@@ -2,7 +2,7 @@
 // and etcdctl that scripts/setup.sh found (3.4 or newer). Heartbeat and election time-outs stay
 // at etcd's defaults: they decide how long the shortest lease is (asking for 1 s grants 2 s).
 
-import { readFileSync, rmSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import * as http from 'node:http';
 import * as https from 'node:https';
@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { atProcessEnd } from './last-resort.js';
+import { removeAtEnd } from './last-resort.js';
 import { type Exit, Program } from './program.js';
 
 /** Path of the etcdctl binary. */
@@ -91,9 +91,7 @@ const START_TIMEOUT_MS = 20_000;
 async function tryToStart(options: EtcdOptions): Promise<Etcd> {
   const folder = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-')));
   const temporary = options.dataDir === undefined;
-  const forgetFolder = atProcessEnd(() => {
-    if (temporary) rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
-  });
+  const forgetFolder = temporary ? removeAtEnd(folder) : () => {};
   const names = options.members === 3 ? ['etcd1', 'etcd2', 'etcd3'] : ['etcd1'];
   const ports = await freePorts(names.length * 2);
   const places = names.map((name, i) => ({

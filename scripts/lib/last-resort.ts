@@ -1,43 +1,51 @@
-// What must not outlive this process: child processes, temporary folders. Their owners undo
-// them in order, and awaited, through their disposables; what is registered here is undone at
-// once when the process ends before they could (process.exit, an uncaught error, a signal).
-// SIGKILL cannot be covered.
+// What must not outlive this process: child processes, temporary folders. Their owners undo them
+// in order, and awaited, through their disposables. What is registered here and still there when
+// this process ends, however it ends, is undone a moment later by a shell: its standard input ends
+// with this process, be it by SIGKILL. Only a child started in the very moment of the end can
+// escape: it has a process ID to be killed by only when it runs.
 
-/**
- * Registers `undo`, to be called synchronously if this process ends. Returns the function that
- * takes it back. The last one registered is the first one undone.
- */
-export function atProcessEnd(undo: () => void): () => void {
-  if (undos.size === 0) listen();
+import { spawn } from 'node:child_process';
+import type { Writable } from 'node:stream';
+
+/** Kills the process group if this process ends. Returns the function that takes it back. */
+export function killAtEnd(group: number): () => void {
+  return atEnd(`kill -s KILL -- -${group}`);
+}
+
+/** Removes the folder if this process ends. Returns the function that takes it back. */
+export function removeAtEnd(folder: string): () => void {
+  const remove = `rm -rf '${folder.replaceAll("'", "'\\''")}'`;
+  // One that was killed just before may still add to it.
+  return atEnd(`${remove} || { sleep 1; ${remove}; }`);
+}
+
+const undos = new Set<string>();
+let shell: Writable | undefined;
+
+/** The last one registered is the first one undone. */
+function atEnd(undo: string): () => void {
   undos.add(undo);
+  tell();
   return () => {
     undos.delete(undo);
-    if (undos.size === 0) unlisten();
+    tell();
   };
 }
 
-const undos = new Set<() => void>();
-const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-
-function listen(): void {
-  process.on('exit', undoAll);
-  for (const signal of signals) process.on(signal, undoAndDie);
+/** Each line says all that is to be undone. It is written at once: Node waits for no event here. */
+function tell(): void {
+  shell ??= startShell();
+  shell.write(`${[...undos].reverse().join('; ')}\n`);
 }
 
-function unlisten(): void {
-  process.off('exit', undoAll);
-  for (const signal of signals) process.off(signal, undoAndDie);
-}
-
-function undoAndDie(signal: NodeJS.Signals): void {
-  undoAll();
-  // A program that handles the signal itself also decides how it ends. For any other, having
-  // listened must not change that the signal kills it.
-  if (process.listenerCount(signal) === 0) process.kill(process.pid, signal);
-}
-
-function undoAll(): void {
-  unlisten();
-  for (const undo of [...undos].reverse()) undo();
-  undos.clear();
+function startShell(): Writable {
+  // In a session of its own: what ends this process's group or terminal does not end it too.
+  const child = spawn('sh', ['-c', 'while read -r line; do last=$line; done; eval "$last"'], {
+    detached: true,
+    stdio: ['pipe', 'ignore', 'ignore'],
+  });
+  child.on('error', () => {});
+  child.stdin.on('error', () => {});
+  child.unref();
+  return child.stdin;
 }

@@ -148,9 +148,10 @@ test.each([
   ['SIGINT', ''],
   ['SIGTERM', ''],
   ['SIGHUP', ''],
+  ['SIGKILL', ''],
   ['an uncaught error', 'throw new Error("uncaught")'],
   ['process.exit', 'process.exit(1)'],
-])('a child does not outlive a parent that ends by %s', async (how, lastWords) => {
+])('no child or grandchild outlives a parent that ends by %s', async (how, lastWords) => {
   const folder = await mkdtemp(join(tmpdir(), 'program-test-'));
   onTestFinished(() => rm(folder, { recursive: true }));
   const child = await lifeline();
@@ -159,7 +160,8 @@ test.each([
     script,
     `import { Program } from ${JSON.stringify(new URL('./program.ts', import.meta.url).href)};
      process.once('SIGUSR2', () => { ${lastWords} });
-     Program.start(process.execPath, ['-e', ${JSON.stringify(child.script)}]);`,
+     const args = ['-c', '"$@" & wait', 'sh', process.execPath, '-e', ${JSON.stringify(child.script)}];
+     Program.start('sh', args);`,
   );
   const parent = Program.start(process.execPath, ['--import', 'tsx', script]);
   onTestFinished(() => parent[Symbol.asyncDispose]());

@@ -7,7 +7,7 @@ import { spawn } from 'node:child_process';
 import { constants } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import * as pty from '@lydell/node-pty';
-import { atProcessEnd } from './last-resort.js';
+import { killAtEnd } from './last-resort.js';
 
 export type Stream = 'stdout' | 'stderr';
 
@@ -69,7 +69,7 @@ export class Program implements AsyncDisposable {
       this.#output[stream] += chunk;
       splitters[stream].push(chunk);
     });
-    const forget = atProcessEnd(() => this.#kill());
+    const forget = killAtEnd(this.pid);
     this.exited = this.#child.exited.then((exit) => {
       forget();
       splitters.stdout.end();
