@@ -1,12 +1,12 @@
 // Where what is measured keeps its files.
 
-import { mkdtemp, rm, statfs } from 'node:fs/promises';
+import { statfs } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
+import * as folder from '../lib/folder.js';
 
 /** Not in the system's folder for such: that is kept in memory more often than the project is. */
-export async function temporaryFolder(): Promise<AsyncDisposable & { path: string }> {
-  const path = await mkdtemp(fileURLToPath(new URL('../../.cache/bench-', import.meta.url)));
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+export function temporaryFolder(): Promise<folder.Folder> {
+  return folder.temporaryFolder(fileURLToPath(new URL('../../.cache/bench-', import.meta.url)));
 }
 
 /** @throws Error if what is flushed there goes to no disk */

@@ -3,12 +3,9 @@
 // A server can have a replica, cut off and promoted in its place, which is what a failover comes to.
 
 import { spawnSync } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { Redis as Client } from 'ioredis';
 import { freePorts } from '../lib/etcd.js';
-import { removeAtEnd } from '../lib/last-resort.js';
+import { type Folder, temporaryFolder } from '../lib/folder.js';
 import { Program } from '../lib/program.js';
 import { startProxy } from '../lib/proxy.js';
 
@@ -121,19 +118,14 @@ class Servers implements Redis {
 
 class Server implements AsyncDisposable {
   static async start(): Promise<Server> {
-    const folder = await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-'));
-    const forgetFolder = removeAtEnd(folder);
-    const remove = async () => {
-      await rm(folder, { recursive: true, force: true });
-      forgetFolder();
-    };
+    const folder = await temporaryFolder();
     try {
       const [port = 0] = await freePorts(1);
-      const server = new Server(port, folder, remove);
+      const server = new Server(port, folder);
       await server.#ready();
       return server;
     } catch (error) {
-      await remove();
+      await folder[Symbol.asyncDispose]();
       throw error;
     }
   }
@@ -146,12 +138,11 @@ class Server implements AsyncDisposable {
 
   private constructor(
     private readonly port: number,
-    folder: string,
-    private readonly remove: () => Promise<void>,
+    private readonly folder: Folder,
   ) {
     this.endpoint = `redis://127.0.0.1:${port}`;
     this.#program = Program.start(binary(), [
-      ...['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder],
+      ...['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder.path],
       // Nothing on disk: it is the common way to run one, and what a lock in it is worth.
       ...['--save', '', '--appendonly', 'no'],
       // Each change of a key is published; a replica is served at once.
@@ -181,7 +172,7 @@ class Server implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const client of this.#clients) client.disconnect();
     await this.#program[Symbol.asyncDispose]();
-    await this.remove();
+    await this.folder[Symbol.asyncDispose]();
   }
 
   async #ready(): Promise<void> {

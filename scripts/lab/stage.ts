@@ -1,13 +1,12 @@
 // Where a run of the lab takes place: a private etcd, a storage with its fence, workers on their own
 // processes, proxies between them, and the history that they all write together.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { connect } from '../../client/concurrency/index.js';
 import { type Etcd, freePorts, type Member, startEtcd } from '../lib/etcd.js';
+import { temporaryFolder } from '../lib/folder.js';
 import { Program } from '../lib/program.js';
 import { type FaultProxy, startProxy } from '../lib/proxy.js';
 import { Clock } from './clock.js';
@@ -297,8 +296,9 @@ export class Stage implements AsyncDisposable {
   async #open(): Promise<void> {
     this.#etcd = await startEtcd({ members: this.#options.members ?? 1 });
     this.#disposables.push(() => this.etcd.stop());
-    this.#folder = await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-'));
-    this.#disposables.push(() => rm(this.#folder, { recursive: true, force: true }));
+    const folder = await temporaryFolder();
+    this.#disposables.push(async () => folder[Symbol.asyncDispose]());
+    this.#folder = folder.path;
     await this.#watchQueue();
     const { servers } = locks[this.lock];
     if (servers > 0) await this.#startRedis(servers);

@@ -3,15 +3,13 @@
 // at etcd's defaults: they decide how long the shortest lease is (asking for 1 s grants 2 s).
 
 import { readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
 import * as http from 'node:http';
 import * as https from 'node:https';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { removeAtEnd } from './last-resort.js';
+import { type Folder, temporaryFolder } from './folder.js';
 import { type Exit, Program } from './program.js';
 
 /** Path of the etcdctl binary. */
@@ -89,9 +87,7 @@ export class PortTakenError extends Error {
 const START_TIMEOUT_MS = 20_000;
 
 async function tryToStart(options: EtcdOptions): Promise<Etcd> {
-  const folder = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'etcd-fenced-lock-')));
-  const temporary = options.dataDir === undefined;
-  const forgetFolder = temporary ? removeAtEnd(folder) : () => {};
+  const folder = options.dataDir === undefined ? await temporaryFolder() : staying(options.dataDir);
   const names = options.members === 3 ? ['etcd1', 'etcd2', 'etcd3'] : ['etcd1'];
   const ports = await freePorts(names.length * 2);
   const places = names.map((name, i) => ({
@@ -103,7 +99,7 @@ async function tryToStart(options: EtcdOptions): Promise<Etcd> {
   const members = places.map(({ name, client, peer }) => {
     const flags = {
       '--name': name,
-      '--data-dir': join(folder, name),
+      '--data-dir': join(folder.path, name),
       '--listen-client-urls': client,
       '--advertise-client-urls': client,
       '--listen-peer-urls': peer,
@@ -119,8 +115,7 @@ async function tryToStart(options: EtcdOptions): Promise<Etcd> {
   });
   const stop = async (): Promise<void> => {
     await Promise.all(members.map((member) => member.kill()));
-    if (temporary) await rm(folder, { recursive: true, force: true });
-    forgetFolder();
+    await folder[Symbol.asyncDispose]();
   };
   try {
     await Promise.all(members.map((member) => member.serving()));
@@ -137,6 +132,10 @@ async function tryToStart(options: EtcdOptions): Promise<Etcd> {
     stop,
     [Symbol.asyncDispose]: stop,
   };
+}
+
+function staying(path: string): Folder {
+  return { path, async [Symbol.asyncDispose]() {} };
 }
 
 class MemberProcess implements Member {
