@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { connect } from '../../client/concurrency/index.js';
 import { type Etcd, freePorts, type Member, startEtcd } from '../lib/etcd.js';
 import { temporaryFolder } from '../lib/folder.js';
+import { Lookout } from '../lib/lookout.js';
 import { Program } from '../lib/program.js';
 import { type FaultProxy, startProxy } from '../lib/proxy.js';
 import { Clock } from './clock.js';
@@ -51,7 +52,7 @@ export class Stage implements AsyncDisposable {
   readonly history: Event[] = [];
   readonly #options: StageOptions;
   readonly #start = now();
-  readonly #looks = new Set<() => void>();
+  readonly #lookout = new Lookout();
   readonly #programs: Program[] = [];
   readonly #disposables: (() => Promise<unknown>)[] = [];
   #etcd: Etcd | undefined;
@@ -260,33 +261,12 @@ export class Stage implements AsyncDisposable {
 
   /** Resolves with the first event in the history, from index `from` on, that `is` is true of. */
   until<E extends Event>(is: (event: Event) => event is E, wanted: string, from = 0): Promise<E> {
-    const { signal } = this.#options;
-    return new Promise((resolve, reject) => {
-      const stop = () => {
-        clearTimeout(timer);
-        this.#looks.delete(look);
-        signal?.removeEventListener('abort', abort);
-      };
-      const abort = () => {
-        stop();
-        reject(signal?.reason);
-      };
-      const look = () => {
-        const found = this.history.slice(from).find(is);
-        if (!found) return;
-        stop();
-        resolve(found);
-      };
-      const timer = setTimeout(() => {
-        stop();
-        const said = this.#programs.map(({ stderr }) => stderr).join('');
-        reject(new Error(`expected ${wanted} within ${PATIENCE / 1000} s\n${said}`));
-      }, PATIENCE);
-      this.#looks.add(look);
-      signal?.addEventListener('abort', abort);
-      if (signal?.aborted) abort();
-      else look();
-    });
+    const late = () => {
+      const said = this.#programs.map(({ stderr }) => stderr).join('');
+      return new Error(`expected ${wanted} within ${PATIENCE / 1000} s\n${said}`);
+    };
+    const look = () => this.history.slice(from).find(is);
+    return this.#lookout.until(look, PATIENCE, late, this.#options.signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -382,7 +362,7 @@ export class Stage implements AsyncDisposable {
 
   #add(event: Event): void {
     this.history.push({ ...event, at: event.at - this.#start });
-    for (const look of [...this.#looks]) look();
+    this.#lookout.notify();
   }
 }
 

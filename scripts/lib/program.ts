@@ -8,6 +8,7 @@ import { constants } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import * as pty from '@lydell/node-pty';
 import { killAtEnd } from './last-resort.js';
+import { Lookout } from './lookout.js';
 
 export type Stream = 'stdout' | 'stderr';
 
@@ -50,7 +51,7 @@ export class Program implements AsyncDisposable {
   readonly #title: string;
   readonly #output = { stdout: '', stderr: '' };
   readonly #lines: string[] = [];
-  readonly #watchers = new Set<() => void>();
+  readonly #lookout = new Lookout();
   #given = 0;
   #exit: Exit | undefined;
 
@@ -59,7 +60,7 @@ export class Program implements AsyncDisposable {
     const addLine = (line: string, stream: Stream): void => {
       this.#lines.push(line);
       options.onLine?.(line, stream);
-      this.#notify();
+      this.#lookout.notify();
     };
     const splitters = {
       stdout: lineSplitter((line) => addLine(line, 'stdout')),
@@ -75,7 +76,7 @@ export class Program implements AsyncDisposable {
       splitters.stdout.end();
       splitters.stderr.end();
       this.#exit = exit;
-      this.#notify();
+      this.#lookout.notify();
       return exit;
     });
   }
@@ -102,7 +103,7 @@ export class Program implements AsyncDisposable {
   line(match: string | RegExp, { timeout = 30_000 }: { timeout?: number } = {}): Promise<string> {
     const wanted = typeof match === 'string' ? JSON.stringify(match) : String(match);
     let next = 0;
-    return this.#watch(timeout, wanted, () => {
+    return this.#until(timeout, wanted, () => {
       for (; next < this.#lines.length; next++) {
         const line = this.#lines[next] ?? '';
         if (typeof match === 'string' ? line.includes(match) : line.search(match) !== -1) {
@@ -120,7 +121,7 @@ export class Program implements AsyncDisposable {
    * the process has ended and all are given. Rejects after `timeout` ms (default 10000).
    */
   nextLine({ timeout = 10_000 }: { timeout?: number } = {}): Promise<string | null> {
-    return this.#watch(timeout, 'a line', () => {
+    return this.#until(timeout, 'a line', () => {
       const line = this.#lines[this.#given];
       if (line !== undefined) this.#given++;
       return line ?? (this.#exit && null);
@@ -152,38 +153,15 @@ export class Program implements AsyncDisposable {
     if (!this.#exit) ignoringGone(() => process.kill(-this.pid, 'SIGKILL'));
   }
 
-  /** Resolves with what `look` returns, called whenever there is something new; rejects if it throws. */
-  #watch<T>(timeout: number, wanted: string, look: () => T | undefined): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
-      const settle = (how: () => void): void => {
-        clearTimeout(timer);
-        this.#watchers.delete(watcher);
-        how();
-      };
-      const watcher = (): void => {
-        try {
-          const found = look();
-          if (found !== undefined) settle(() => resolve(found));
-        } catch (error) {
-          settle(() => reject(error));
-        }
-      };
-      const timer = setTimeout(() => {
-        settle(() => reject(this.#missed(wanted, `it did not within ${timeout} ms`)));
-      }, timeout);
-      this.#watchers.add(watcher);
-      watcher();
-    });
+  #until<T>(timeout: number, wanted: string, look: () => T | undefined): Promise<T> {
+    const late = () => this.#missed(wanted, `it did not within ${timeout} ms`);
+    return this.#lookout.until(look, timeout, late);
   }
 
   #missed(wanted: string, why: string): Error {
     return new Error(
       `expected ${this.#title} to print ${wanted}, but ${why}; its output:\n${this.stdout}${this.stderr}`,
     );
-  }
-
-  #notify(): void {
-    for (const watcher of [...this.#watchers]) watcher();
   }
 }
 
