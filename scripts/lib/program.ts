@@ -35,11 +35,7 @@ export interface ProgramOptions {
 export class Program implements AsyncDisposable {
   /** Starts `command`; throws if it cannot be started. */
   static start(command: string, args: string[], options: ProgramOptions = {}): Program {
-    return new Program(
-      [command, ...args].join(' '),
-      (receive) => (options.tty ? startOnTerminal : startOnPipes)(command, args, options, receive),
-      options,
-    );
+    return new Program(command, args, options);
   }
 
   /**
@@ -55,26 +51,28 @@ export class Program implements AsyncDisposable {
   #given = 0;
   #exit: Exit | undefined;
 
-  private constructor(title: string, start: (receive: Receive) => Child, options: ProgramOptions) {
-    this.#title = title;
+  private constructor(command: string, args: string[], options: ProgramOptions) {
+    this.#title = [command, ...args].join(' ');
     const addLine = (line: string, stream: Stream): void => {
       this.#lines.push(line);
       options.onLine?.(line, stream);
       this.#lookout.notify();
     };
-    const splitters = {
-      stdout: lineSplitter((line) => addLine(line, 'stdout')),
-      stderr: lineSplitter((line) => addLine(line, 'stderr')),
-    };
-    this.#child = start((chunk, stream) => {
+    const begun = { stdout: '', stderr: '' };
+    const start = options.tty ? startOnTerminal : startOnPipes;
+    this.#child = start(command, args, options, (chunk, stream) => {
       this.#output[stream] += chunk;
-      splitters[stream].push(chunk);
+      const lines = (begun[stream] + chunk).split('\n');
+      begun[stream] = lines.pop() ?? '';
+      for (const line of lines) addLine(line, stream);
     });
     const forget = killAtEnd(this.pid);
     this.exited = this.#child.exited.then((exit) => {
       forget();
-      splitters.stdout.end();
-      splitters.stderr.end();
+      for (const stream of ['stdout', 'stderr'] as const) {
+        if (begun[stream] !== '') addLine(begun[stream], stream);
+        begun[stream] = '';
+      }
       this.#exit = exit;
       this.#lookout.notify();
       return exit;
@@ -140,17 +138,23 @@ export class Program implements AsyncDisposable {
 
   /** Sends a signal to the process (not to what it started); nothing if it has ended. */
   signal(name: NodeJS.Signals): void {
-    if (!this.#exit) ignoringGone(() => process.kill(this.pid, name));
+    this.#send(name, this.pid);
   }
 
   /** Kills the process with all it started, unless it has ended; waits until it is gone. */
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#kill();
+    this.#send('SIGKILL', -this.pid);
     await this.exited;
   }
 
-  #kill(): void {
-    if (!this.#exit) ignoringGone(() => process.kill(-this.pid, 'SIGKILL'));
+  #send(name: NodeJS.Signals, target: number): void {
+    if (this.#exit) return;
+    try {
+      process.kill(target, name);
+    } catch (error) {
+      // It may be gone already, and not have been read to the end.
+      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    }
   }
 
   #until<T>(timeout: number, wanted: string, look: () => T | undefined): Promise<T> {
@@ -201,8 +205,12 @@ interface Child {
   end(): void;
 }
 
-type Receive = (chunk: string, stream: Stream) => void;
-type Start = (command: string, args: string[], options: ProgramOptions, receive: Receive) => Child;
+type Start = (
+  command: string,
+  args: string[],
+  options: ProgramOptions,
+  receive: (chunk: string, stream: Stream) => void,
+) => Child;
 
 const startOnPipes: Start = (command, args, options, receive) => {
   const child = spawn(command, args, {
@@ -219,11 +227,11 @@ const startOnPipes: Start = (command, args, options, receive) => {
     child[stream].setEncoding('utf8').on('data', (chunk: string) => receive(chunk, stream));
   }
   child.stdin.on('error', () => {}); // it may end before it has read everything
-  const { promise, resolve } = deferred<Exit>();
-  child.on('close', (code, signal) => resolve({ code, signal }));
   return {
     pid: child.pid,
-    exited: promise,
+    exited: new Promise((resolve) => {
+      child.on('close', (code, signal) => resolve({ code, signal }));
+    }),
     write: (text) => child.stdin.write(text),
     end: () => child.stdin.end(),
   };
@@ -238,13 +246,13 @@ const startOnTerminal: Start = (command, args, options, receive) => {
     rows: 30,
   });
   terminal.onData((chunk) => receive(chunk.replaceAll('\r', ''), 'stdout'));
-  const { promise, resolve } = deferred<Exit>();
-  terminal.onExit(({ exitCode, signal }) =>
-    resolve(signal ? { code: null, signal: signalName(signal) } : { code: exitCode, signal: null }),
-  );
   return {
     pid: terminal.pid,
-    exited: promise,
+    exited: new Promise((resolve) => {
+      terminal.onExit(({ exitCode: code, signal }) =>
+        resolve(signal ? { code: null, signal: signalName(signal) } : { code, signal: null }),
+      );
+    }),
     write: (text) => terminal.write(text),
     end: () => terminal.write('\x04'),
   };
@@ -262,38 +270,7 @@ function environment(extra: ProgramOptions['env']): NodeJS.ProcessEnv {
   return Object.fromEntries(all.filter(([, value]) => value !== undefined));
 }
 
-function lineSplitter(onLine: (line: string) => void) {
-  let rest = '';
-  return {
-    push(chunk: string): void {
-      const lines = (rest + chunk).split('\n');
-      rest = lines.pop() ?? '';
-      lines.forEach(onLine);
-    },
-    end(): void {
-      if (rest !== '') onLine(rest);
-      rest = '';
-    },
-  };
-}
-
 function signalName(number: number): NodeJS.Signals | null {
   const names = Object.entries(constants.signals) as [NodeJS.Signals, number][];
   return names.find(([, value]) => value === number)?.[0] ?? null;
-}
-
-function ignoringGone(kill: () => void): void {
-  try {
-    kill();
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-  }
-}
-
-function deferred<T>() {
-  let resolve: (value: T) => void = () => {};
-  const promise = new Promise<T>((yes) => {
-    resolve = yes;
-  });
-  return { promise, resolve };
 }
