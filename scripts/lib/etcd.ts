@@ -26,8 +26,6 @@ export interface EtcdOptions {
   tls?: TlsFiles;
   /** Further flags for every member. */
   args?: string[];
-  /** Called with every line a member logs. */
-  onLine?: (line: string) => void;
 }
 
 /** PEM files; the certificate is good for a server at 127.0.0.1 and for a client. */
@@ -47,25 +45,6 @@ export interface Etcd extends AsyncDisposable {
   stop(): Promise<void>;
 }
 
-export interface Member {
-  readonly name: string;
-  readonly endpoint: string;
-  /** Of the process running now or last. */
-  readonly pid: number;
-  /** Resolves when that process has ended. */
-  readonly exited: Promise<Exit>;
-  /** Stops the process where it is (SIGSTOP): its connections stay open and mute. */
-  pause(): void;
-  resume(): void;
-  /** Ends the process by SIGKILL; resolves when it is gone. */
-  kill(): Promise<void>;
-  /**
-   * Starts it again, killing it first if need be, on the same ports and data. Resolves when it
-   * answers a linearizable read: with a majority down, restart the members together.
-   */
-  restart(): Promise<void>;
-}
-
 /** Starts an etcd; resolves when every member answers a linearizable read. */
 export async function startEtcd(options: EtcdOptions = {}): Promise<Etcd> {
   const givenPlace = options.clientPort !== undefined || options.dataDir !== undefined;
@@ -82,6 +61,84 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<Etcd> {
 /** A port to listen on is in use by another process. */
 export class PortTakenError extends Error {
   override readonly name = 'PortTakenError';
+}
+
+/** One process of it, which can be ended and started again. */
+export class Member {
+  #program: Program;
+
+  constructor(
+    readonly name: string,
+    readonly endpoint: string,
+    private readonly args: string[],
+    private readonly tls: TlsFiles | undefined,
+  ) {
+    this.#program = this.#start();
+  }
+
+  /** Of the process running now or last. */
+  get pid(): number {
+    return this.#program.pid;
+  }
+
+  /** Resolves when that process has ended. */
+  get exited(): Promise<Exit> {
+    return this.#program.exited;
+  }
+
+  /** Stops the process where it is (SIGSTOP): its connections stay open and mute. */
+  pause(): void {
+    this.#program.signal('SIGSTOP');
+  }
+
+  resume(): void {
+    this.#program.signal('SIGCONT');
+  }
+
+  /** Ends the process by SIGKILL; resolves when it is gone. */
+  async kill(): Promise<void> {
+    await this.#program[Symbol.asyncDispose]();
+  }
+
+  /**
+   * Starts it again, killing it first if need be, on the same ports and data. Resolves when it
+   * answers a linearizable read: with a majority down, restart the members together.
+   */
+  async restart(): Promise<void> {
+    await this.kill();
+    this.#program = this.#start();
+    await this.serving();
+  }
+
+  /** Resolves when it answers a linearizable read. */
+  async serving(): Promise<void> {
+    const deadline = performance.now() + START_TIMEOUT_MS;
+    // Its own line first: on a port that another etcd took, the other one would answer.
+    await this.#program
+      .line('ready to serve client requests', { timeout: START_TIMEOUT_MS })
+      .catch((error: Error) => {
+        throw this.#explained(error);
+      });
+    while (!(await isHealthy(this.endpoint, this.tls))) {
+      if (performance.now() > deadline) {
+        throw new Error(`etcd on ${this.endpoint} has no leader after ${START_TIMEOUT_MS} ms`);
+      }
+      await sleep(20);
+    }
+  }
+
+  #start(): Program {
+    // Before 3.5 etcd starts on arm64 only when told so.
+    return Program.start(binary('etcd'), this.args, {
+      env: { ETCD_UNSUPPORTED_ARCH: process.arch },
+    });
+  }
+
+  #explained(error: Error): Error {
+    return this.#program.stderr.includes('address already in use')
+      ? new PortTakenError(`etcd cannot listen on ${this.endpoint}: the port is in use`)
+      : error;
+  }
 }
 
 const START_TIMEOUT_MS = 20_000;
@@ -106,12 +163,8 @@ async function tryToStart(options: EtcdOptions): Promise<Etcd> {
       '--initial-advertise-peer-urls': peer,
       '--initial-cluster': cluster,
     };
-    return new MemberProcess(
-      name,
-      client,
-      [...Object.entries(flags).flat(), ...tlsFlags(options.tls), ...(options.args ?? [])],
-      options,
-    );
+    const own = [...Object.entries(flags).flat(), ...tlsFlags(options.tls)];
+    return new Member(name, client, [...own, ...(options.args ?? [])], options.tls);
   });
   const stop = async (): Promise<void> => {
     await Promise.all(members.map((member) => member.kill()));
@@ -136,76 +189,6 @@ async function tryToStart(options: EtcdOptions): Promise<Etcd> {
 
 function staying(path: string): Folder {
   return { path, async [Symbol.asyncDispose]() {} };
-}
-
-class MemberProcess implements Member {
-  #program: Program;
-
-  constructor(
-    readonly name: string,
-    readonly endpoint: string,
-    private readonly args: string[],
-    private readonly options: EtcdOptions,
-  ) {
-    this.#program = this.#start();
-  }
-
-  get pid(): number {
-    return this.#program.pid;
-  }
-
-  get exited(): Promise<Exit> {
-    return this.#program.exited;
-  }
-
-  pause(): void {
-    this.#program.signal('SIGSTOP');
-  }
-
-  resume(): void {
-    this.#program.signal('SIGCONT');
-  }
-
-  async kill(): Promise<void> {
-    await this.#program[Symbol.asyncDispose]();
-  }
-
-  async restart(): Promise<void> {
-    await this.kill();
-    this.#program = this.#start();
-    await this.serving();
-  }
-
-  /** Resolves when it answers a linearizable read. */
-  async serving(): Promise<void> {
-    const deadline = performance.now() + START_TIMEOUT_MS;
-    // Its own line first: on a port that another etcd took, the other one would answer.
-    await this.#program
-      .line('ready to serve client requests', { timeout: START_TIMEOUT_MS })
-      .catch((error: Error) => {
-        throw this.#explained(error);
-      });
-    while (!(await isHealthy(this.endpoint, this.options.tls))) {
-      if (performance.now() > deadline) {
-        throw new Error(`etcd on ${this.endpoint} has no leader after ${START_TIMEOUT_MS} ms`);
-      }
-      await sleep(20);
-    }
-  }
-
-  #start(): Program {
-    return Program.start(binary('etcd'), this.args, {
-      // Before 3.5 etcd starts on arm64 only when told so.
-      env: { ETCD_UNSUPPORTED_ARCH: process.arch },
-      ...(this.options.onLine && { onLine: this.options.onLine }),
-    });
-  }
-
-  #explained(error: Error): Error {
-    return this.#program.stderr.includes('address already in use')
-      ? new PortTakenError(`etcd cannot listen on ${this.endpoint}: the port is in use`)
-      : error;
-  }
 }
 
 /** Runs etcdctl: its standard output; rejects with its standard error. */
