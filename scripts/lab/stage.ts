@@ -54,20 +54,21 @@ export class Stage implements AsyncDisposable {
   readonly #start = now();
   readonly #lookout = new Lookout();
   readonly #programs: Program[] = [];
-  readonly #disposables: (() => Promise<unknown>)[] = [];
-  #etcd: Etcd | undefined;
+  readonly #etcd: Etcd;
+  readonly #owned: AsyncDisposable[] = [];
   #redis: Redis | undefined;
   #storage: Program | undefined;
   #url = '';
   /** The data of the lmdb store, and what the workers' clocks are off by. */
   #folder = '';
 
-  private constructor(options: StageOptions) {
+  private constructor(options: StageOptions, etcd: Etcd) {
     this.#options = options;
+    this.#etcd = this.#own(etcd);
   }
 
   static async open(options: StageOptions): Promise<Stage> {
-    const stage = new Stage(options);
+    const stage = new Stage(options, await startEtcd({ members: options.members ?? 1 }));
     try {
       await stage.#open();
       return stage;
@@ -77,18 +78,13 @@ export class Stage implements AsyncDisposable {
     }
   }
 
-  get etcd(): Etcd {
-    if (!this.#etcd) throw new Error('expected the stage to be open');
-    return this.#etcd;
-  }
-
   get lock(): LockName {
     return this.#options.lock ?? 'mutex';
   }
 
   /** Where the lock is. */
   get servers(): readonly string[] {
-    return this.#redis?.endpoints ?? this.etcd.endpoints;
+    return this.#redis?.endpoints ?? this.#etcd.endpoints;
   }
 
   /**
@@ -118,15 +114,13 @@ export class Stage implements AsyncDisposable {
   }
 
   async #proxy(target: string): Promise<FaultProxy> {
-    const proxy = await startProxy(target);
-    this.#disposables.push(async () => proxy[Symbol.asyncDispose]());
-    return proxy;
+    return this.#own(await startProxy(target));
   }
 
   /** Ends storage, as a crash does or, with `gently`, as SIGTERM; starts it again in the same place. */
   async restartStorage({ gently = false } = {}): Promise<void> {
     const storage = this.#storage;
-    this.tell({ who: 'storage', what: 'fault', fault: 'restarted', over: false });
+    this.fault('storage', 'restarted', false);
     if (gently) {
       storage?.signal('SIGTERM');
       const end = sleep(PATIENCE, undefined, { ref: false });
@@ -142,11 +136,11 @@ export class Stage implements AsyncDisposable {
   async members(): Promise<MemberStatus[]> {
     // In JSON the IDs would be numbers, and rounded.
     const args = ['endpoint', 'status', '--cluster', '--write-out', 'fields'];
-    const found = (await this.etcd.ctl(...args)).matchAll(
+    const found = (await this.#etcd.ctl(...args)).matchAll(
       /^"MemberID" : (\d+)[\s\S]*?^"Leader" : (\d+)[\s\S]*?^"Endpoint" : "(.*)"$/gm,
     );
     const all = [...found].map(([, id = '', leader, endpoint]) => {
-      const member = this.etcd.members.find((one) => one.endpoint === endpoint);
+      const member = this.#etcd.members.find((one) => one.endpoint === endpoint);
       if (!member) throw new Error(`expected a member of etcd, got ${endpoint}`);
       return { member, id: BigInt(id), leads: id === leader };
     });
@@ -157,27 +151,27 @@ export class Stage implements AsyncDisposable {
 
   /** Makes that member lead the others. */
   async lead({ id, leads }: MemberStatus): Promise<void> {
-    if (!leads) await this.etcd.ctl('move-leader', id.toString(16));
+    if (!leads) await this.#etcd.ctl('move-leader', id.toString(16));
   }
 
   /** Kills the member of etcd that leads the others; resolves with how to start it again. */
   async killLeader(): Promise<() => Promise<void>> {
     const { member } = await this.#leader();
-    this.tell({ who: member.name, what: 'fault', fault: 'killed', over: false });
+    this.fault(member.name, 'killed', false);
     await member.kill();
     return async () => {
       await member.restart();
-      this.tell({ who: member.name, what: 'fault', fault: 'killed', over: true });
+      this.fault(member.name, 'killed', true);
     };
   }
 
   /** Freezes it; resolves with how to let it go on. */
   async freezeLeader(): Promise<() => void> {
     const { member } = await this.#leader();
-    this.tell({ who: member.name, what: 'fault', fault: 'frozen', over: false });
+    this.fault(member.name, 'frozen', false);
     member.pause();
     return () => {
-      this.tell({ who: member.name, what: 'fault', fault: 'frozen', over: true });
+      this.fault(member.name, 'frozen', true);
       member.resume();
     };
   }
@@ -202,7 +196,7 @@ export class Stage implements AsyncDisposable {
       nth,
       endpoints: endpoints.with(nth, replica.endpoint),
       failover: async () => {
-        this.tell({ who: `redis${nth + 1}`, what: 'fault', fault: 'killed', over: false });
+        this.fault(`redis${nth + 1}`, 'killed', false);
         await replica.promote();
       },
     };
@@ -212,13 +206,13 @@ export class Stage implements AsyncDisposable {
   async takeAway(key: string): Promise<void> {
     const lease = key.split('/').at(-1) ?? '';
     if (this.#redis) await this.#redis.forget(LOCK);
-    else await this.etcd.ctl('lease', 'revoke', lease);
+    else await this.#etcd.ctl('lease', 'revoke', lease);
   }
 
   /** Whether nobody has the lock, by where it is, at this moment. */
   async isFree(): Promise<boolean> {
     if (this.#redis) return (await this.#redis.holder(LOCK)) === undefined;
-    return (await this.etcd.ctl('get', '--prefix', '--keys-only', `${LOCK}/`)) === '';
+    return (await this.#etcd.ctl('get', '--prefix', '--keys-only', `${LOCK}/`)) === '';
   }
 
   /**
@@ -227,8 +221,8 @@ export class Stage implements AsyncDisposable {
    */
   async complete(): Promise<void> {
     const count = (what: Event['what']) => this.history.filter((one) => one.what === what).length;
-    await this.until(
-      (event): event is Event => count('decided') >= count('told') && event !== undefined,
+    await this.#until(
+      () => count('decided') >= count('told') || undefined,
       'storage to tell its decisions',
     );
     for (const held of this.history.filter(is('holds'))) {
@@ -240,7 +234,8 @@ export class Stage implements AsyncDisposable {
       const taken = this.history.filter(is('left')).some((event) => isOf(held, event));
       if (killed || released || !taken || !locks[this.lock].tells) continue;
       await this.until(
-        (event): event is Event => event.what === 'lost' && event.who === who,
+        'lost',
+        (event) => event.who === who,
         `${who} to learn that it lost the lock`,
       );
     }
@@ -249,56 +244,59 @@ export class Stage implements AsyncDisposable {
   /** Resolves with the place in the queue that a grant rests on, once the servers have told of it. */
   placeOf(held: Of<'holds'>): Promise<Of<'queued'>> {
     return this.until(
-      (event): event is Of<'queued'> => event.what === 'queued' && isOf(held, event),
+      'queued',
+      (event) => isOf(held, event),
       `the servers to tell that ${held.who} holds the lock`,
     );
   }
 
   /** Adds what the stage itself does. */
-  tell(event: Omit<Extract<Event, { what: 'fault' }>, 'at'>): void {
-    this.#add({ at: now(), ...event });
+  fault(who: string, fault: string, over: boolean): void {
+    this.#add({ at: now(), who, what: 'fault', fault, over });
   }
 
-  /** Resolves with the first event in the history, from index `from` on, that `is` is true of. */
-  until<E extends Event>(is: (event: Event) => event is E, wanted: string, from = 0): Promise<E> {
+  /** Resolves with the first event of a sort, from index `from` of the history on, that matches. */
+  until<What extends Event['what']>(
+    what: What,
+    matches: (event: Of<What>) => boolean,
+    wanted: string,
+    from = 0,
+  ): Promise<Of<What>> {
+    return this.#until(() => this.history.slice(from).filter(is(what)).find(matches), wanted);
+  }
+
+  #until<T>(look: () => T | undefined, wanted: string): Promise<T> {
     const late = () => {
       const said = this.#programs.map(({ stderr }) => stderr).join('');
       return new Error(`expected ${wanted} within ${PATIENCE / 1000} s\n${said}`);
     };
-    const look = () => this.history.slice(from).find(is);
     return this.#lookout.until(look, PATIENCE, late, this.#options.signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const dispose of this.#disposables.reverse()) await dispose();
+    for (const owned of this.#owned.reverse()) await owned[Symbol.asyncDispose]();
+  }
+
+  #own<T extends AsyncDisposable>(owned: T): T {
+    this.#owned.push(owned);
+    return owned;
   }
 
   async #open(): Promise<void> {
-    this.#etcd = await startEtcd({ members: this.#options.members ?? 1 });
-    this.#disposables.push(() => this.etcd.stop());
-    const folder = await temporaryFolder();
-    this.#disposables.push(async () => folder[Symbol.asyncDispose]());
-    this.#folder = folder.path;
+    this.#folder = this.#own(await temporaryFolder()).path;
     await this.#watchQueue();
     const { servers } = locks[this.lock];
     if (servers > 0) await this.#startRedis(servers);
     // Not one that the system would also give to those who connect: storage comes back to it.
     const [port = 0] = await freePorts(1);
     await this.#startStorage(port);
-    this.#disposables.push(async () => this.#storage?.[Symbol.asyncDispose]());
   }
 
   async #startStorage(port: number): Promise<void> {
     const { fence, store } = this.#options;
-    const { endpoints } = this.etcd;
-    const options: StorageOptions = {
-      fence,
-      store,
-      endpoints,
-      lock: LOCK,
-      data: this.#folder,
-      port,
-    };
+    const { endpoints } = this.#etcd;
+    const place = { endpoints, lock: LOCK, data: this.#folder, port };
+    const options: StorageOptions = { fence, store, ...place };
     this.#storage = this.#run('storage.ts', options);
     this.#url = / on (\S+)$/.exec(await this.#storage.line('listening on'))?.[1] ?? '';
   }
@@ -309,9 +307,9 @@ export class Stage implements AsyncDisposable {
     const seen = new Set<string>();
     const isNew = ({ key, mod_revision }: { key: Buffer; mod_revision: string }) =>
       seen.size < seen.add(`${mod_revision} ${key}`).size;
-    for (const endpoint of this.etcd.endpoints) {
+    for (const endpoint of this.#etcd.endpoints) {
       const client = await connect({ endpoints: [endpoint] });
-      this.#disposables.push(async () => client.close());
+      this.#own({ [Symbol.asyncDispose]: async () => client.close() });
       const watcher = await client.watch().prefix(`${LOCK}/`).create();
       watcher.on('put', (kv) => {
         if (!isNew(kv)) return;
@@ -331,12 +329,10 @@ export class Stage implements AsyncDisposable {
 
   /** Redis has no queue and no revision; what its servers show is counted in their place. */
   async #startRedis(servers: number): Promise<void> {
-    const redis = await startRedis(servers);
-    this.#redis = redis;
-    this.#disposables.push(async () => redis[Symbol.asyncDispose]());
+    this.#redis = this.#own(await startRedis(servers));
     let count = 0n;
     let place: { key: string; token: bigint } | undefined;
-    await redis.watch(LOCK, (holder) => {
+    await this.#redis.watch(LOCK, (holder) => {
       if (place) this.#add({ at: now(), what: 'left', ...place, revision: ++count });
       place = holder === undefined ? undefined : { key: `${LOCK}/${holder}`, token: ++count };
       if (place) this.#add({ at: now(), what: 'queued', ...place });
@@ -345,19 +341,13 @@ export class Stage implements AsyncDisposable {
 
   #run(script: string, options: object, env: Record<string, string> = {}): Program {
     const path = fileURLToPath(new URL(script, import.meta.url));
-    const program = Program.start(
-      process.execPath,
-      ['--import', 'tsx', path, JSON.stringify(options)],
-      {
-        env,
-        onLine: (line) => {
-          if (line.startsWith('{')) this.#add(decodeEvent(line));
-        },
-      },
-    );
+    const args = ['--import', 'tsx', path, JSON.stringify(options)];
+    const onLine = (line: string) => {
+      if (line.startsWith('{')) this.#add(decodeEvent(line));
+    };
+    const program = Program.start(process.execPath, args, { env, onLine });
     this.#programs.push(program);
-    this.#disposables.push(async () => program[Symbol.asyncDispose]());
-    return program;
+    return this.#own(program);
   }
 
   #add(event: Event): void {
@@ -398,16 +388,14 @@ export class Actor {
   /** Resolves when its request of that number was answered. */
   async answered(nth: number): Promise<void> {
     const id = `${this.name} ${nth}`;
-    await this.stage.until(
-      (event): event is Event => event.what === 'told' && event.id === id,
-      `${this.name} to be answered`,
-    );
+    await this.stage.until('told', (event) => event.id === id, `${this.name} to be answered`);
   }
 
   /** Resolves with when it told first that it holds the lock, from index `from` of the history on. */
   holds(from = 0): Promise<Of<'holds'>> {
     return this.stage.until(
-      (event): event is Of<'holds'> => event.what === 'holds' && event.who === this.name,
+      'holds',
+      (event) => event.who === this.name,
       `${this.name} to hold the lock`,
       from,
     );
@@ -422,7 +410,8 @@ export class Actor {
   async leaves(held?: Of<'holds'>): Promise<void> {
     const grant = held ?? (await this.holds());
     await this.stage.until(
-      (event): event is Of<'left'> => event.what === 'left' && isOf(grant, event),
+      'left',
+      (event) => isOf(grant, event),
       `the lock to be taken from ${this.name}`,
     );
   }
@@ -487,6 +476,6 @@ export class Actor {
   }
 
   #fault(fault: string, over: boolean): void {
-    this.stage.tell({ who: this.name, what: 'fault', fault, over });
+    this.stage.fault(this.name, fault, over);
   }
 }
