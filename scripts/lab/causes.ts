@@ -2,9 +2,10 @@
 // reads a counter, adds one and writes it back; A loses the lock between the two, and goes on.
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Actor } from './actor.js';
 import { libfaketime, MISSING } from './clock.js';
 import { type LockName, locks } from './locks.js';
-import { type Actor, type MemberStatus, type Stage, TTL } from './stage.js';
+import { type MemberStatus, type Stage, TTL } from './stage.js';
 import type { Fence, StoreKind } from './storage.js';
 import type { Verdict } from './verdict.js';
 

@@ -3,8 +3,9 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { generator } from '../lib/random.js';
+import type { Actor } from './actor.js';
 import type { Of } from './decisions.js';
-import type { Actor, Stage } from './stage.js';
+import type { Stage } from './stage.js';
 import type { StoreKind } from './storage.js';
 
 export type SoakOptions = {
