@@ -52,7 +52,6 @@ export class Stage implements AsyncDisposable {
   readonly #options: StageOptions;
   readonly #start = now();
   readonly #lookout = new Lookout();
-  readonly #programs: Program[] = [];
   readonly #etcd: Etcd;
   readonly #owned: AsyncDisposable[] = [];
   #redis: Redis | undefined;
@@ -266,7 +265,8 @@ export class Stage implements AsyncDisposable {
 
   #until<T>(look: () => T | undefined, wanted: string): Promise<T> {
     const late = () => {
-      const said = this.#programs.map(({ stderr }) => stderr).join('');
+      const programs = this.#owned.filter((one) => one instanceof Program);
+      const said = programs.map(({ stderr }) => stderr).join('');
       return new Error(`expected ${wanted} within ${PATIENCE / 1000} s\n${said}`);
     };
     return this.#lookout.until(look, PATIENCE, late, this.#options.signal);
@@ -344,9 +344,7 @@ export class Stage implements AsyncDisposable {
     const onLine = (line: string) => {
       if (line.startsWith('{')) this.#add(decodeEvent(line));
     };
-    const program = Program.start(process.execPath, args, { env, onLine });
-    this.#programs.push(program);
-    return this.#own(program);
+    return this.#own(Program.start(process.execPath, args, { env, onLine }));
   }
 
   #add(event: Event): void {
