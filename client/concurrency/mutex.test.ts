@@ -2,7 +2,7 @@
 // queue.test.ts, what the network may do to it in faults.test.ts.
 
 import { randomUUID } from 'node:crypto';
-import { getEventListeners } from 'node:events';
+import { type EventEmitter, getEventListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, inject, test, vi } from 'vitest';
 import { etcdctl } from '../../scripts/lib/etcd.js';
@@ -103,6 +103,46 @@ describe.concurrent('a mutex', () => {
     await calls(9);
     stop.abort();
     for (const { status } of await Promise.allSettled(waiting)) expect(status).toBe('rejected');
+  });
+
+  test.each([
+    ['before it is confirmed', 1],
+    ['during its first look', 2],
+  ])('who is next and whose watch breaks %s watches anew after %i looks', async (_when, looks) => {
+    await using peer = await Peer.connect(endpoints);
+    const name = newName();
+    const [holder, next] = [await peer.mutex(name), await peer.mutex(name)];
+    await holder.lock();
+    const watches = Watches.of(peer.etcd);
+    const { kv, watchClient } = peer.etcd;
+    const [add, txn, open] = [watches.add, kv.txn, watchClient.watch];
+    let breakStream: (() => void) | undefined;
+    vi.spyOn(watchClient, 'watch').mockImplementationOnce(async () => {
+      if (looks === 1) throw new Error('no stream');
+      const stream = await open.call(watchClient);
+      breakStream = () => (stream as unknown as EventEmitter).emit('end');
+      return stream;
+    });
+    const steps: string[] = [];
+    const again = new Promise<void>((resolve) => {
+      vi.spyOn(watches, 'add').mockImplementation((...args) => {
+        if (steps.includes('look')) resolve();
+        steps.push('watch');
+        return add.apply(watches, args);
+      });
+    });
+    vi.spyOn(kv, 'txn').mockImplementation((...args) => {
+      // Not the one that joins.
+      if (steps.length > 0) steps.push('look');
+      breakStream?.();
+      return txn.apply(kv, args);
+    });
+    const waiting = next.lock();
+    await again;
+    const seen = [...steps];
+    await holder.unlock();
+    await waiting;
+    expect(seen).toEqual(['watch', 'watch', ...Array(looks).fill('look'), 'watch', 'watch']);
   });
 
   test('a waiter gets the lock when its holder unlocks, and not before', async () => {

@@ -228,16 +228,21 @@ export class Place {
     while (ahead) {
       using ownWatch = watches.add({ key: Buffer.from(own.key) });
       using aheadWatch = watches.add({ key: Buffer.from(ahead.key) });
-      const confirmed = Promise.all([ownWatch.confirmed, aheadWatch.confirmed]);
-      await until(signal, confirmed);
+      let told = false;
+      const changed = Promise.race([ownWatch.changed, aheadWatch.changed]).then(() => {
+        told = true;
+      });
+      await until(signal, Promise.all([ownWatch.confirmed, aheadWatch.confirmed]));
+      // A watch tells one thing, once, so it is watched anew after the first look that begins then.
+      let last = told;
       let [next, another] = await this.#lookAhead(own, signal);
-      const changed = Promise.race([ownWatch.changed, aheadWatch.changed]);
       // Once per TTL it looks without being told: its member may be cut off from the others. And etcd
       // sets a watch aside that is created while somebody writes: who is next does not wait for that.
       const ttl = this.#session.ttl * 1000;
       for (const patience of another ? [ttl] : [...SET_ASIDE, ttl]) {
-        if (next?.revision !== ahead.revision) break;
+        if (last || next?.revision !== ahead.revision) break;
         await within(patience, signal, changed);
+        last = told;
         [next] = await this.#lookAhead(own, signal);
       }
       ahead = next;
