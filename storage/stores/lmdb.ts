@@ -117,14 +117,14 @@ export class LmdbStore implements Store {
 
   /** Settles all updates that wait, in one transaction. Never rejects. */
   async #commit(): Promise<void> {
-    const ready = await this.#present()
-      .then(() => this.#revive())
-      .catch((error) => ({ error }));
-    const batch = this.#waiting.splice(0);
-    if (ready) {
-      for (const { reject } of batch) reject(ready.error);
+    try {
+      await this.#present();
+      await this.#revive();
+    } catch (error) {
+      for (const { reject } of this.#waiting.splice(0)) reject(error);
       return;
     }
+    const batch = this.#waiting.splice(0);
     let failed: unknown;
     try {
       // Never throws inside: lmdb-js would commit all the same, or crash where LMDB cannot go on. What
@@ -245,11 +245,8 @@ export class LmdbStore implements Store {
   async #isFull(code: unknown): Promise<boolean> {
     if (code !== EIO) return FULL.has(code);
     // What LMDB calls a write that was cut short, for which a full disk is the usual reason.
-    const { bavail, bsize } = await statfs(this.#folder).catch(() => ({
-      bavail: 1,
-      bsize: 2 ** 30,
-    }));
-    return bavail * bsize < 64 * 1024;
+    const disk = await statfs(this.#folder).catch(() => undefined);
+    return disk !== undefined && disk.bavail * disk.bsize < 64 * 1024;
   }
 }
 
@@ -273,10 +270,7 @@ const KEY_LIMIT = 1978;
 
 const { EDQUOT, EFBIG, EIO, ENOSPC } = constants.errno;
 const MDB_MAP_FULL = -30792;
-const FULL = new Set<unknown>([
-  ...[EDQUOT, EFBIG, ENOSPC, MDB_MAP_FULL],
-  ...['EDQUOT', 'EFBIG', 'ENOSPC'],
-]);
+const FULL = new Set<unknown>(['EDQUOT', 'EFBIG', 'ENOSPC', EDQUOT, EFBIG, ENOSPC, MDB_MAP_FULL]);
 
 /** Of what lmdb-js tells about a database. */
 type Stats = { lastPageNumber: number; pageSize: number; treeDepth: number };
