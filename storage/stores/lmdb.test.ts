@@ -289,6 +289,18 @@ describe('the lmdb store', () => {
     await store.close();
   });
 
+  it('says that it cannot be opened where its first pages have no room, and lives', async () => {
+    const folder = await temporaryFolder();
+    await writeFile(join(folder, 'lock.mdb'), Buffer.alloc(16 * 1024));
+    const script = `
+      await LmdbStore.open(process.argv[1]).catch((error) => console.log('result:', error.code));
+      `;
+    const child = start(script, [folder], [], 'ulimit -f 8;');
+    expect(await child.exited).toEqual({ code: 0, signal: null });
+    expect(await child.line(/^result/)).toBe('result: UNAVAILABLE');
+    await (await LmdbStore.open(folder)).close();
+  });
+
   it('loses nothing that it answered when it is killed at any moment', async () => {
     // Two at a time, because most of it is the start of the processes.
     await Promise.all([killRepeatedly(1), killRepeatedly(2)]);

@@ -5,7 +5,7 @@
  * lists its readers by process and knows through file locks which of them live.
  */
 import { randomUUID } from 'node:crypto';
-import { closeSync, openSync, statSync, writeSync } from 'node:fs';
+import { closeSync, openSync, statSync, truncateSync, writeSync } from 'node:fs';
 import { link, mkdir, open as openFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -288,8 +288,8 @@ const opened = new Set<string>();
 async function openDatabase(folder: string): Promise<Database> {
   let db: Database;
   try {
-    await inspect(join(folder, FILE));
-    await createLock(join(folder, LOCK));
+    const isNew = await inspect(join(folder, FILE));
+    await createLock(join(folder, LOCK), isNew);
     db = open<Buffer, Buffer>({
       path: folder,
       noSubdir: false, // lmdb-js takes a folder with a dot in its name for a file
@@ -313,15 +313,14 @@ async function openDatabase(folder: string): Promise<Database> {
   }
 }
 
-/** Throws for what LMDB would crash on instead of refusing it. No file, or an empty one, is good. */
-async function inspect(file: string): Promise<void> {
+/** Throws for what LMDB would crash on instead of refusing it. Returns whether it is to begin anew. */
+async function inspect(file: string): Promise<boolean> {
   // Made here so that it is its owner's only.
   const handle = await openFile(file, 'a+', 0o600);
   try {
     const stats = await handle.stat();
-    const { size } = stats;
     if (!stats.isFile()) throw new Error('not a file');
-    if (size === 0) return;
+    if (stats.size === 0) return true;
     const page = Buffer.alloc(META_SIZE);
     // Two pages of the same form, in which the first tells how long a page is.
     for (const position of [0, 1]) {
@@ -329,23 +328,26 @@ async function inspect(file: string): Promise<void> {
       if (page.readUInt32LE(MAGIC) !== 0xbeefc0de || page.readUInt32LE(VERSION) !== 2) {
         throw new Error('not an LMDB file of format 2');
       }
-      const pages = size / page.readUInt32LE(PAGE_SIZE);
+      const pages = stats.size / page.readUInt32LE(PAGE_SIZE);
       if (pages < 2 || page.readBigInt64LE(ROOT) >= pages) throw new Error('the file is cut short');
     }
+    return false;
   } finally {
     await handle.close();
   }
 }
 
 /**
- * LMDB maps a lock file that has no blocks yet, and with a full disk would crash on it. Appears at
- * once and complete, because another process may be about to do the same.
+ * With a full disk LMDB would crash on a lock file, which it maps before it has blocks, and on the
+ * first pages of new data: makes sure that there is room for both. The lock file appears at once and
+ * complete, because another process may be about to do the same.
  */
-async function createLock(file: string): Promise<void> {
-  if (await stat(file).catch(() => undefined)) return;
+async function createLock(file: string, isNew: boolean): Promise<void> {
+  if (!isNew && (await stat(file).catch(() => undefined))) return;
   const draft = `${file}.${randomUUID()}`;
   try {
-    await writeFile(draft, Buffer.alloc(16 * 1024), { flush: true, mode: 0o600 });
+    await writeFile(draft, Buffer.alloc(64 * 1024), { flush: true, mode: 0o600 });
+    truncateSync(draft, 16 * 1024);
     await link(draft, file).catch((error) => {
       if (error.code !== 'EEXIST') throw error;
     });
