@@ -36,11 +36,9 @@ export class Place {
   #begun = 0;
   #ended = 0;
   #deleting: Promise<unknown> = Promise.resolve();
-  /** Whether the attempt under way has found others before it. */
-  #behind = false;
-  /** Aborts then: for the attempts after it that are not to wait. */
-  #impatient: AbortController | undefined;
-  #sweeping: Sweep | undefined;
+  /** Aborted while the attempt under way has others before it: for those after it that do not wait. */
+  #behind = new AbortController();
+  #sweeping: { stop: AbortController; done: Promise<void> } | undefined;
 
   private constructor(session: Session, prefix: string, key: string) {
     this.#session = session;
@@ -50,16 +48,10 @@ export class Place {
 
   /** `key`: default the one of {@link placeKey}; another one only to resume what was left behind. */
   static of(session: Session, prefix: string, key = placeKey(session, prefix)): Place {
-    let places = Place.#of.get(session);
-    if (!places) {
-      places = new Map();
-      Place.#of.set(session, places);
-    }
-    let place = places.get(key);
-    if (!place) {
-      place = new Place(session, prefix, key);
-      places.set(key, place);
-    }
+    const places = Place.#of.get(session) ?? new Map<string, Place>();
+    Place.#of.set(session, places);
+    const place = places.get(key) ?? new Place(session, prefix, key);
+    places.set(key, place);
     return place;
   }
 
@@ -125,13 +117,7 @@ export class Place {
     signal.throwIfAborted();
     // All before it have ended. What they left to be deleted is waited for later.
     if (this.#attempts === 0) return;
-    if (wait) {
-      await until(signal, before);
-      return;
-    }
-    if (this.#behind) throw new Locked();
-    this.#impatient ??= new AbortController();
-    using scope = new Scope([signal, this.#impatient.signal]);
+    using scope = new Scope([signal, wait ? undefined : this.#behind.signal]);
     await until(scope.signal, before).catch(() => {
       signal.throwIfAborted();
       throw new Locked();
@@ -161,9 +147,7 @@ export class Place {
       revision = own.revision;
       if (ahead) {
         if (!wait) throw new Locked();
-        this.#behind = true;
-        this.#impatient?.abort();
-        this.#impatient = undefined;
+        this.#behind.abort();
         await this.#waitForTurn(own, ahead, signal);
       }
       if (this.#session.expired) throw new SessionExpired('expired');
@@ -178,15 +162,16 @@ export class Place {
         ? new SessionExpired('revoked', { cause: error })
         : error;
     } finally {
-      this.#behind = false;
+      if (this.#behind.signal.aborted) this.#behind = new AbortController();
     }
   }
 
   /**
    * One transaction: joins the queue unless already in it, and reads who is ahead. That is the
-   * nearest earlier key, or the oldest of them if the own key was there already.
+   * nearest earlier key, or the oldest of them if the own key was there already; nobody when it is
+   * the own key's turn.
    */
-  async #enter(value: string, signal: AbortSignal): Promise<Entered> {
+  async #enter(value: string, signal: AbortSignal) {
     const key = Buffer.from(this.key);
     const lease = this.#session.leaseId;
     const put = { key, value: Buffer.from(value), lease: String(lease) };
@@ -384,9 +369,8 @@ export async function oldest(
   prefix: string,
   limits: Limits,
 ): Promise<Queued | undefined> {
-  return firstKey(
-    await rpc((call) => etcd.kv.range(byAge(rangeOf(prefix), 'Ascend'), call), limits),
-  );
+  const request = byAge(rangeOf(prefix), 'Ascend');
+  return firstKey(await rpc((call) => etcd.kv.range(request, call), limits));
 }
 
 /** All keys that start with `prefix`. */
@@ -407,17 +391,6 @@ export interface Queued {
   modRevision: bigint;
   /** The ID of the lease it is bound to. */
   lease: bigint;
-}
-
-interface Entered {
-  own: Queued;
-  /** None: it is the own key's turn. */
-  ahead: Queued | undefined;
-}
-
-interface Sweep {
-  stop: AbortController;
-  done: Promise<void>;
 }
 
 /** Milliseconds for a first attempt at a call, with a lease that is long enough. */

@@ -33,11 +33,8 @@ export class Watches {
   }
 
   static of(etcd: Etcd3): Watches {
-    let watches = Watches.#of.get(etcd);
-    if (!watches) {
-      watches = new Watches(etcd);
-      Watches.#of.set(etcd, watches);
-    }
+    const watches = Watches.#of.get(etcd) ?? new Watches(etcd);
+    Watches.#of.set(etcd, watches);
     return watches;
   }
 
