@@ -44,11 +44,7 @@ export class EtcdStore implements Store {
     }
   }
 
-  update(
-    key: string,
-    decide: (current: Entry | undefined) => Decision,
-    holder?: Holder,
-  ): Promise<Decision> {
+  update(key: string, decide: Update['decide'], holder?: Holder): Promise<Decision> {
     return new Promise((resolve, reject) => {
       const update = { decide, holder, limits: endsIn(LIMIT), resolve, reject };
       const waiting = this.#waiting.get(key);
@@ -296,16 +292,10 @@ function seenIn([own, lock]: IResponseOp[], { holder }: Place): Seen {
 }
 
 function comparisons({ revision }: Seen, { key, holder }: Place): ICompare[] {
-  const unchanged = { key, target: 'Mod', result: 'Equal', mod_revision: revision } as const;
+  const unchanged: ICompare = { key, target: 'Mod', result: 'Equal', mod_revision: revision };
   if (!holder) return [unchanged];
-  const token = String(holder.token);
-  const held = {
-    key: holder.key,
-    target: 'Create',
-    result: 'Equal',
-    create_revision: token,
-  } as const;
-  return [unchanged, held];
+  const create_revision = String(holder.token);
+  return [unchanged, { key: holder.key, target: 'Create', result: 'Equal', create_revision }];
 }
 
 function entryIn({ text }: Seen): Entry | undefined {
