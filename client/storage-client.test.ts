@@ -158,6 +158,14 @@ test.each<[string, (socket: Socket) => void]>([
   },
 );
 
+test.each([1.005, 2147484, 4294968, Number.MAX_SAFE_INTEGER])(
+  '%d s is a limit, too',
+  async (timeout) => {
+    const { url } = await storage(accepted);
+    await write({ url, timeout }, record);
+  },
+);
+
 test('nothing is sent once the signal has been aborted', async () => {
   const { url, requests } = await storage(accepted);
   await expect(write({ url }, record, AbortSignal.abort())).rejects.toThrow('aborted');

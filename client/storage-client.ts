@@ -41,7 +41,7 @@ export async function write(target: Target, write: Write, signal?: AbortSignal):
   const { key, value: val, version } = write;
   const { timeout = 10 } = target;
   const body = encodeRequest({ op: 'write', key, val, version });
-  const limit = AbortSignal.timeout(timeout * 1000);
+  const limit = AbortSignal.timeout(Math.min(Math.round(timeout * 1000), LONGEST));
   const either = signal ? AbortSignal.any([signal, limit]) : limit;
   const [status, answer] = await post(target, body, either).catch((cause) => {
     throw limit.aborted && !signal?.aborted
@@ -60,6 +60,9 @@ export async function write(target: Target, write: Write, signal?: AbortSignal):
   if (status !== 200) throw new Error(`storage answered with status ${status}: ${err}`);
   if (err !== '') throw new Refused(`error: ${err}`);
 }
+
+/** Milliseconds: a timer of Node takes no more, some 24 days. */
+const LONGEST = 2 ** 31 - 1;
 
 function post(
   { url, cacert: ca, authToken }: Target,

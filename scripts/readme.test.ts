@@ -1,6 +1,6 @@
 // The README, run: the walk-through by hand with the expected output of each step, the requests to
-// storage, the options. (The library's README: package.test.ts.) Where it says 2379 and 8080 these tests use an etcd and
-// ports of their own; everything else is as it is written there.
+// storage, the options. Where it says 2379 and 8080 these tests use an etcd and ports of their own;
+// everything else is as it is written there. The library's own README is run by package.test.ts.
 
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -3,6 +3,7 @@
 # client/concurrency/dist/), and etcd with etcdctl, linked as .cache/bin/etcd and .cache/bin/etcdctl.
 # Does only what is missing or outdated, says what it does on standard error, needs no root and
 # writes nothing outside the project (but the caches of npm and Homebrew).
+#   bash setup.sh [build]   with `build`: all but etcd, for the library to be packed
 #   ETCD_BIN_DIR   use the etcd and etcdctl in this folder; default: those on PATH, else those
 #                  fetched before, else fetched from the distribution's packages
 # Keeps to bash 3.2, the one of macOS.
@@ -26,7 +27,7 @@ main() {
   one_at_a_time
   install_packages
   build
-  provide_etcd
+  if [ "${1:-}" != build ]; then provide_etcd; fi
 }
 
 say() { echo "setup: $*" >&2; }
@@ -193,4 +194,4 @@ apt_get() {
     -o Acquire::Languages=none "$@"
 }
 
-main
+main "$@"

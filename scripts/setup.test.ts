@@ -50,6 +50,14 @@ test('from nothing it installs, builds and fetches etcd; the second time there i
   expect(await project.calls()).toEqual([]);
 });
 
+test('to build asks for no etcd: who packs the library may have none', async () => {
+  const project = await Project.create();
+  await project.remove('apt-get');
+  const { code, said } = await project.setUp({}, 'build');
+  expect({ code, said }).toEqual({ code: 0, said: ['installing npm packages', 'building'] });
+  expect(existsSync(project.path('client/concurrency/dist/index.js'))).toBe(true);
+});
+
 test('packages are installed again when package-lock.json or node_modules changed', async () => {
   const project = await Project.create();
   await project.setUp();
@@ -362,7 +370,7 @@ class Project {
   }
 
   /** Runs setup.sh: its exit code, what it said itself, and what else came on standard error. */
-  async setUp({ PATH, ...env }: Record<string, string> = {}) {
+  async setUp({ PATH, ...env }: Record<string, string> = {}, ...args: string[]) {
     const path = PATH === undefined ? this.path('bin') : `${PATH}:${this.path('bin')}`;
     const variables = { ...env, PATH: path, PROJECT: this.root };
     await using program = Program.start(
@@ -372,6 +380,7 @@ class Project {
         ...Object.entries(variables).map((variable) => variable.join('=')),
         this.path('bin/bash'),
         this.path('scripts/setup.sh'),
+        ...args,
       ],
       { cwd: '/' },
     );

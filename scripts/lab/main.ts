@@ -64,7 +64,7 @@ const code = await new Promise<number>((resolve) =>
       new Option('--lock <name>', 'this lock in place of ours').choices(Object.keys(locks)),
     )
     .addOption(new Option('--store <kind>', 'of storage').choices(storeKinds).default('memory'))
-    .option('--timeline <file>', 'draw the run as SVG, with --fence')
+    .option('--timeline <file.svg>', 'draw the run, with --fence', svgFile)
     .option('--history <file>', 'write down the run, with --fence: a line of JSON for each event')
     .option('--minutes <number>', 'of the soak', positive, 1)
     .option('--seed <number>', 'of the soak: which faults, and when', positive, 1)
@@ -155,6 +155,11 @@ function positive(text: string): number {
   const number = Number(text);
   if (number > 0) return number;
   throw new InvalidArgumentError('expected a number above 0');
+}
+
+function svgFile(name: string): string {
+  if (name.endsWith('.svg')) return name;
+  throw new InvalidArgumentError('expected a name that ends in .svg');
 }
 
 /** The run itself: in the terminal, what is wrong with it, and the files that were asked for. */
